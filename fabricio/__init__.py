@@ -1,0 +1,71 @@
+"""Pages of memory and messages between processes over libfabric, awaited from asyncio."""
+
+from fabricio.address import Address
+from fabricio.endpoint import Endpoint
+from fabricio.errors import (
+    AuthenticationError,
+    BrokenResourceError,
+    BusyResourceError,
+    ClosedResourceError,
+    CompletionError,
+    FabricError,
+    FabricioError,
+    LocalProtocolError,
+    NoLibfabricError,
+    NoProviderError,
+    OptionsError,
+    PeerLostError,
+    PeerUnreachableError,
+    ProtocolError,
+    RegionError,
+    RemoteAccessError,
+    RemoteProtocolError,
+    RemoteTransferError,
+    ResourceExhaustedError,
+    TruncatedError,
+    UnsupportedError,
+    WouldBlock,
+)
+from fabricio.fabric import Fabric
+from fabricio.listener import Listener
+from fabricio.memory import MemoryRegion, RegionSlice, RemoteRegion, SharedRegion
+from fabricio.options import FabricOptions
+from fabricio.statistics import FabricAttributes, FabricStatistics
+from fabricio.transfer import Transfer
+
+__all__ = [
+    "Address",
+    "AuthenticationError",
+    "BrokenResourceError",
+    "BusyResourceError",
+    "ClosedResourceError",
+    "CompletionError",
+    "Endpoint",
+    "Fabric",
+    "FabricAttributes",
+    "FabricError",
+    "FabricOptions",
+    "FabricStatistics",
+    "FabricioError",
+    "Listener",
+    "LocalProtocolError",
+    "MemoryRegion",
+    "NoLibfabricError",
+    "NoProviderError",
+    "OptionsError",
+    "PeerLostError",
+    "PeerUnreachableError",
+    "ProtocolError",
+    "RegionError",
+    "RegionSlice",
+    "RemoteAccessError",
+    "RemoteProtocolError",
+    "RemoteRegion",
+    "RemoteTransferError",
+    "ResourceExhaustedError",
+    "SharedRegion",
+    "Transfer",
+    "TruncatedError",
+    "UnsupportedError",
+    "WouldBlock",
+]

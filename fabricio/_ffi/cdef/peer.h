@@ -1,0 +1,41 @@
+/* Peers are named by a slot number below 65536 that the engine chooses. */
+
+/* Insert a peer. `addresses` holds lane_count fabric addresses of
+ * address_bytes each; `cookie` is a random number that the peer must put in
+ * every frame for us (stale or foreign frames are dropped and counted).
+ * Answered by FAB_PEER_ADDED with this token. [loop] */
+int fab_peer_add(struct fab_engine *engine, uint64_t token, uint64_t cookie,
+		 const void *addresses, uint32_t address_bytes,
+		 uint32_t lane_count);
+
+/* Tell the engine how the peer calls us: its slot for us and its cookie, both
+ * from its hello. Frames of kind FAB_FRAME_MESSAGE and transfers need it.
+ * [loop] */
+int fab_peer_attach(struct fab_engine *engine, uint32_t peer,
+		    uint32_t remote_peer, uint64_t remote_cookie);
+
+/* Forget a peer. What is queued for it is dropped, its transfers stop and end
+ * with -FI_ECANCELED, operations already posted are waited for (bounded by
+ * peer_timeout); then FAB_PEER_REMOVED. Nothing for this peer follows it.
+ * [loop] */
+int fab_peer_remove(struct fab_engine *engine, uint32_t peer);
+
+enum fab_frame_kind {
+	FAB_FRAME_HELLO = 1,   /* for no peer yet: `body` is all there is */
+	FAB_FRAME_MESSAGE = 2, /* for the peer's message layer */
+};
+
+/* Queue one frame of head + body (copied). `kind` HELLO is sent unattached.
+ * head_bytes + body_bytes <= fab_engine_frame_bytes(). Frames to one peer
+ * leave in order, before pages. With token != 0 FAB_FRAME_SENT with it follows
+ * when the provider has completed it; a failure always arrives, as
+ * FAB_PEER_FAILED. [loop] */
+int fab_frame_send(struct fab_engine *engine, uint32_t peer, uint32_t kind,
+		   uint64_t token, const void *head, uint32_t head_bytes,
+		   const void *body, uint32_t body_bytes);
+
+/* A received frame, owned by the loop once reaped. */
+struct fab_frame;
+const void *fab_frame_data(const struct fab_frame *frame);
+uint32_t fab_frame_bytes(const struct fab_frame *frame);
+void fab_frame_free(struct fab_frame *frame);

@@ -1,0 +1,365 @@
+#include "engine.h"
+
+#include "frame.h"
+#include "region.h"
+#include "transfer.h"
+
+#include <rdma/fi_errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define COMMAND_RING    1024u
+#define COMPLETION_RING 4096u
+
+static void engine_defaults(struct fab_options *options)
+{
+	if (!options->worker_count)
+		options->worker_count = 1;
+	if (!options->lane_count)
+		options->lane_count = 1;
+	if (!options->frame_bytes)
+		options->frame_bytes = 65536 + 64;
+	if (!options->receive_count)
+		options->receive_count = 64;
+	if (!options->quantum)
+		options->quantum = 16;
+	if (!options->spin_ns)
+		options->spin_ns = 50000;
+	if (!options->nap_ns)
+		options->nap_ns = 500000;
+	if (!options->peer_timeout_ns)
+		options->peer_timeout_ns = 10000000000ull;
+	if (!options->frame_window_bytes)
+		options->frame_window_bytes = 64ull << 20;
+}
+
+static int engine_copy_string(const char **string)
+{
+	if (!*string)
+		return 0;
+	*string = strdup(*string);
+	return *string ? 0 : -FI_ENOMEM;
+}
+
+static int engine_copy_options(struct fab_engine *engine,
+			       const struct fab_options *options)
+{
+	struct fab_options *mine = &engine->options;
+	const char *source = options->source, *domain = options->domain;
+	int ret;
+
+	*mine = *options;
+	mine->source = mine->domain = NULL;
+	ret = engine_copy_string(&mine->provider);
+	if (!ret) {
+		mine->source = source;
+		ret = engine_copy_string(&mine->source);
+	}
+	if (!ret) {
+		mine->domain = domain;
+		ret = engine_copy_string(&mine->domain);
+	}
+	engine_defaults(mine);
+	return ret;
+}
+
+static int engine_construct_worker(struct fab_engine *engine, uint32_t index)
+{
+	struct fab_worker *worker = &engine->workers[index];
+	int ret;
+
+	worker->index = index;
+	worker->options = engine->options;
+	worker->doorbell = &engine->doorbell;
+	worker->sleeper.fd = -1;
+	fab_list_construct(&worker->free_peers);
+	fab_list_construct(&worker->ready);
+	fab_list_construct(&worker->regions);
+	fab_list_construct(&worker->strays);
+	fab_queue_construct(&worker->deferred, sizeof(struct fab_completion));
+	fab_queue_construct(&engine->backlogs[index],
+			    sizeof(struct fab_command));
+	worker->lanes =
+		calloc(engine->options.lane_count, sizeof(*worker->lanes));
+	if (!worker->lanes)
+		return -FI_ENOMEM;
+	ret = fab_ring_construct(&worker->commands, COMMAND_RING,
+				 sizeof(struct fab_command));
+	if (!ret)
+		ret = fab_ring_construct(&worker->completions, COMPLETION_RING,
+					 sizeof(struct fab_completion));
+	if (!ret)
+		ret = fab_wakeup_open(&worker->sleeper);
+	return ret;
+}
+
+int fab_engine_open(const struct fab_options *options,
+		    struct fab_engine **engine)
+{
+	struct fab_engine *opened = calloc(1, sizeof(*opened));
+	int ret;
+
+	if (!opened)
+		return -FI_ENOMEM;
+	opened->doorbell.fd = -1;
+	ret = engine_copy_options(opened, options);
+	if (ret)
+		goto failed;
+	/* One worker and one lane each, until lanes are told apart by NIC. */
+	ret = -FI_EINVAL;
+	if (opened->options.worker_count != 1 ||
+	    opened->options.lane_count != 1)
+		goto failed;
+	ret = -FI_ENOMEM;
+	opened->workers = aligned_alloc(_Alignof(struct fab_worker),
+					opened->options.worker_count *
+						sizeof(*opened->workers));
+	opened->backlogs =
+		calloc(opened->options.worker_count, sizeof(*opened->backlogs));
+	if (!opened->workers || !opened->backlogs)
+		goto failed;
+	memset(opened->workers, 0,
+	       opened->options.worker_count * sizeof(*opened->workers));
+	opened->worker_count = opened->options.worker_count;
+	ret = fab_wakeup_open(&opened->doorbell);
+	for (uint32_t i = 0; i < opened->worker_count && !ret; i++)
+		ret = engine_construct_worker(opened, i);
+	for (uint32_t i = 0; i < opened->worker_count && !ret; i++) {
+		ret = fab_worker_start(&opened->workers[i]);
+		opened->started += !ret;
+	}
+	if (ret)
+		goto failed;
+	*engine = opened;
+	return 0;
+failed:
+	fab_engine_close(opened);
+	return ret;
+}
+
+int fab_engine_fd(const struct fab_engine *engine)
+{
+	return engine->doorbell.fd;
+}
+
+static void engine_flush(struct fab_engine *engine, uint32_t index)
+{
+	struct fab_queue *backlog = &engine->backlogs[index];
+	struct fab_worker *worker = &engine->workers[index];
+	struct fab_command *first;
+
+	while ((first = fab_queue_first(backlog)) &&
+	       !fab_ring_push(&worker->commands, first))
+		fab_queue_drop(backlog);
+	if (first)
+		atomic_store_explicit(&worker->backlog, 1,
+				      memory_order_release);
+	fab_wakeup_rouse(&worker->sleeper);
+}
+
+int fab_engine_submit(struct fab_engine *engine, uint32_t worker,
+		      const struct fab_command *command)
+{
+	struct fab_queue *backlog = &engine->backlogs[worker];
+	int ret;
+
+	if (!backlog->count &&
+	    !fab_ring_push(&engine->workers[worker].commands, command)) {
+		fab_wakeup_rouse(&engine->workers[worker].sleeper);
+		return 0;
+	}
+	ret = fab_queue_push(backlog, command);
+	if (!ret)
+		engine_flush(engine, worker);
+	return ret;
+}
+
+int fab_engine_reap(struct fab_engine *engine,
+		    struct fab_completion *completions, int capacity)
+{
+	int count = 0;
+
+	fab_wakeup_clear(&engine->doorbell);
+	for (uint32_t i = 0; i < engine->worker_count; i++) {
+		struct fab_ring *ring = &engine->workers[i].completions;
+
+		if (engine->backlogs[i].count)
+			engine_flush(engine, i);
+		while (count < capacity &&
+		       !fab_ring_pop(ring, &completions[count])) {
+			struct fab_frame *frame = completions[count++].frame;
+
+			if (!frame)
+				continue;
+			atomic_fetch_sub_explicit(frame->held,
+						  FAB_FRAME_CHARGE(frame),
+						  memory_order_relaxed);
+			frame->held = NULL;
+		}
+	}
+	if (count == capacity)
+		fab_wakeup_ring(&engine->doorbell);
+	return count;
+}
+
+void fab_engine_stop(struct fab_engine *engine)
+{
+	struct fab_command stop = {.kind = FAB_COMMAND_STOP,
+				   .peer = FAB_NO_PEER};
+
+	if (engine->stopped)
+		return;
+	engine->stopped = 1;
+	for (uint32_t i = 0; i < engine->started; i++) {
+		/* Without memory for the backlog, wait for the ring. */
+		while (fab_engine_submit(engine, i, &stop))
+			engine_flush(engine, i);
+	}
+}
+
+static void engine_drop_command(const struct fab_command *command)
+{
+	switch (command->kind) {
+	case FAB_COMMAND_FRAME:
+	case FAB_COMMAND_PEER_ADD:
+	case FAB_COMMAND_TRANSFER:
+	case FAB_COMMAND_REGISTER:
+		free(command->object);
+		break;
+	default:
+		break;
+	}
+}
+
+static void engine_drop_completion(const struct fab_completion *completion)
+{
+	free(completion->frame);
+	free(completion->error);
+}
+
+static void engine_destruct_worker(struct fab_engine *engine, uint32_t index)
+{
+	struct fab_worker *worker = &engine->workers[index];
+	struct fab_queue *backlog = &engine->backlogs[index];
+	struct fab_completion completion;
+	struct fab_command command;
+	void *first;
+
+	while (worker->commands.slots &&
+	       !fab_ring_pop(&worker->commands, &command))
+		engine_drop_command(&command);
+	for (; (first = fab_queue_first(backlog)); fab_queue_drop(backlog))
+		engine_drop_command(first);
+	while (worker->completions.slots &&
+	       !fab_ring_pop(&worker->completions, &completion))
+		engine_drop_completion(&completion);
+	for (; (first = fab_queue_first(&worker->deferred));
+	     fab_queue_drop(&worker->deferred))
+		engine_drop_completion(first);
+	fab_worker_destruct(worker);
+	fab_queue_destruct(backlog);
+}
+
+void fab_engine_close(struct fab_engine *engine)
+{
+	fab_engine_stop(engine);
+	for (uint32_t i = 0; i < engine->started; i++) {
+		atomic_store_explicit(&engine->workers[i].closing, 1,
+				      memory_order_relaxed);
+		/* A stop that met a full ring goes once there is room. */
+		while (engine->backlogs[i].count) {
+			engine_flush(engine, i);
+			sched_yield();
+		}
+		fab_worker_join(&engine->workers[i]);
+	}
+	for (uint32_t i = 0; i < engine->worker_count; i++)
+		engine_destruct_worker(engine, i);
+	fab_wakeup_close(&engine->doorbell);
+	free((void *) (uintptr_t) engine->options.provider);
+	free((void *) (uintptr_t) engine->options.source);
+	free((void *) (uintptr_t) engine->options.domain);
+	free(engine->workers);
+	free(engine->backlogs);
+	free(engine);
+}
+
+void fab_engine_attributes(const struct fab_engine *engine,
+			   struct fab_attributes *attributes)
+{
+	const struct fab_worker *worker = &engine->workers[0];
+	const struct fab_lane *lane = &worker->lanes[0];
+
+	memset(attributes, 0, sizeof(*attributes));
+	attributes->worker_count = engine->worker_count;
+	attributes->lane_count = worker->lane_count;
+	if (!worker->lane_count)
+		return;
+	strncpy(attributes->provider, lane->info->fabric_attr->prov_name,
+		sizeof(attributes->provider) - 1);
+	strncpy(attributes->domain, lane->info->domain_attr->name,
+		sizeof(attributes->domain) - 1);
+	attributes->address_bytes = lane->address_bytes;
+	attributes->frame_bytes =
+		lane->frame_stride - (uint32_t) sizeof(struct fab_frame_header);
+	attributes->immediate_bytes =
+		(uint32_t) lane->info->domain_attr->cq_data_size;
+	attributes->key_bytes = lane->key_bytes;
+	attributes->virtual_addresses = lane->virtual_addresses;
+	attributes->wait_fd = lane->cq_fd >= 0;
+	attributes->segments = lane->segments;
+	attributes->inflight_count = lane->limit_count;
+	attributes->max_operation_bytes = lane->operation_bytes;
+}
+
+int fab_engine_address(const struct fab_engine *engine, uint32_t lane,
+		       void *address, uint32_t capacity)
+{
+	const struct fab_worker *worker;
+
+	for (uint32_t i = 0; i < engine->worker_count; i++) {
+		worker = &engine->workers[i];
+		if (lane >= worker->lane_count) {
+			lane -= worker->lane_count;
+			continue;
+		}
+		if (capacity < worker->lanes[lane].address_bytes)
+			return -FI_EINVAL;
+		memcpy(address, worker->lanes[lane].address,
+		       worker->lanes[lane].address_bytes);
+		return 0;
+	}
+	return -FI_EINVAL;
+}
+
+void fab_engine_statistics(const struct fab_engine *engine,
+			   struct fab_statistics *statistics)
+{
+	memset(statistics, 0, sizeof(*statistics));
+	for (uint32_t i = 0; i < engine->worker_count; i++) {
+		const struct fab_counters *counters =
+			&engine->workers[i].statistics;
+
+#define ADD(name)           \
+	statistics->name += \
+		atomic_load_explicit(&counters->name, memory_order_relaxed)
+		ADD(operations_posted);
+		ADD(operations_completed);
+		ADD(operations_failed);
+		ADD(again);
+		ADD(bytes_written);
+		ADD(bytes_read);
+		ADD(pages);
+		ADD(immediates_received);
+		ADD(frames_sent);
+		ADD(frames_received);
+		ADD(transfers_confirmed);
+		ADD(stale_frames);
+		ADD(stale_immediates);
+		ADD(malformed_frames);
+		ADD(stray_completions);
+		ADD(sleeps);
+		ADD(wakeups);
+#undef ADD
+	}
+}

@@ -1,0 +1,29 @@
+/* Engine: the loop's side. Commands go down, completions come up.
+ *
+ * E1 only the thread that runs the loop calls functions marked [loop].
+ * E2 commands to one worker arrive in order, also those that met a full ring.
+ * E3 nothing is dropped: a full ring makes either side keep the rest. */
+#ifndef FAB_ENGINE_H
+#define FAB_ENGINE_H
+
+#include "command.h"
+#include "fabricio.h"
+#include "queue.h"
+#include "wakeup.h"
+#include "worker.h"
+
+struct fab_engine {
+	struct fab_wakeup doorbell; /* workers ring, loop clears */
+	struct fab_worker *workers; /* owned array */
+	struct fab_queue *backlogs; /* owned, one a worker; the loop's */
+	uint32_t worker_count;
+	uint32_t started;           /* threads to join */
+	uint32_t stopped;           /* STOP was sent */
+	struct fab_options options; /* strings owned */
+};
+
+/* Hand a command to a worker. 0, or -FI_ENOMEM with nothing done. [loop] */
+int fab_engine_submit(struct fab_engine *engine, uint32_t worker,
+		      const struct fab_command *command);
+
+#endif

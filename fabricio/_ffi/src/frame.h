@@ -1,0 +1,80 @@
+/* Frames: what goes over fi_send(3), and the buffers it goes through.
+ *
+ * On the wire a frame is a struct fab_frame_header, little-endian, and a
+ * payload. Engine frames (ANNOUNCE, CONFIRM) have a fixed payload; HELLO and
+ * MESSAGE payloads belong to Python. */
+#ifndef FAB_FRAME_H
+#define FAB_FRAME_H
+
+#include "fabricio.h"
+#include "list.h"
+#include "op.h"
+
+#include <stdatomic.h>
+
+#define FAB_FRAME_MAGIC   0xfab1u
+#define FAB_FRAME_VERSION 1u
+
+enum fab_engine_frame_kind {
+	FAB_FRAME_ANNOUNCE = 16, /* source -> target: so many operations */
+	FAB_FRAME_CONFIRM = 17,  /* target -> source: counted them */
+};
+
+struct fab_frame_header {
+	uint16_t magic;
+	uint8_t version;
+	uint8_t kind;
+	uint32_t peer;   /* receiver's slot for the sender, or FAB_NO_PEER */
+	uint64_t cookie; /* receiver's cookie for that slot, or 0 */
+};
+
+enum fab_announce_flags {
+	FAB_ANNOUNCE_NOTIFY = 1,   /* tell the loop when all is in place */
+	FAB_ANNOUNCE_QUERY = 2,    /* answer now, complete or not */
+	FAB_ANNOUNCE_UNCOUNTED = 4 /* failed: nobody knows how many arrived */
+};
+
+struct fab_announce {
+	uint64_t sequence;
+	uint64_t count; /* operations with this immediate value */
+	uint32_t immediate;
+	int32_t status; /* 0 or why the source gave up */
+	uint32_t flags;
+	uint32_t reserved;
+};
+
+struct fab_confirm {
+	uint64_t sequence;
+	uint64_t counted;
+	uint32_t immediate;
+	int32_t status; /* 0: all arrived; -FI_EAGAIN: not yet */
+};
+
+/* A frame on its way out. Owned by the peer's queue, then by its op. */
+struct fab_outgoing {
+	struct fab_link link; /* in struct fab_peer.frames */
+	uint64_t token;       /* 0: nobody waits */
+	uint32_t kind;
+	uint32_t bytes; /* of data, header included */
+	struct fab_frame_header header;
+	unsigned char payload[];
+};
+
+/* A received frame, copied out of the posted buffer. Owned by the loop once
+ * reaped; the payload follows. */
+struct fab_frame {
+	_Atomic uint64_t *held; /* borrowed from the worker until reaped */
+	uint32_t bytes;
+	uint32_t reserved;
+	unsigned char payload[];
+};
+
+/* What a frame that the loop has not reaped yet counts for its peer. */
+#define FAB_FRAME_CHARGE(frame) ((uint64_t) (frame)->bytes + 64)
+
+/* [any] NULL when memory is out. */
+struct fab_outgoing *fab_outgoing_alloc(uint32_t kind, uint64_t token,
+					const void *head, uint32_t head_bytes,
+					const void *body, uint32_t body_bytes);
+
+#endif

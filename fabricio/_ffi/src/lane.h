@@ -1,0 +1,100 @@
+/* Lane: one NIC's fabric, domain, completion queue, address vector and
+ * endpoint, with the memory its frames go through. Only its worker calls
+ * libfabric on it (FI_THREAD_DOMAIN). */
+#ifndef FAB_LANE_H
+#define FAB_LANE_H
+
+#include "error.h"
+#include "list.h"
+#include "op.h"
+
+#include <rdma/fabric.h>
+#include <rdma/fi_domain.h>
+
+/* A fabric address in the AV. Two endpoints with one process share it. */
+struct fab_lane_address {
+	struct fab_link link;
+	struct fab_visit *visit; /* owned; NULL: not of this process */
+	fi_addr_t address;
+	uint32_t references;
+	uint32_t length; /* of bytes */
+	unsigned char bytes[];
+};
+
+struct fab_lane {
+	struct fi_info *info; /* owned, as are the next six */
+	struct fid_fabric *fabric;
+	struct fid_domain *domain;
+	struct fid_cq *cq;
+	struct fid_av *av;
+	struct fid_ep *ep;
+	struct fid_mr *frames_mr; /* NULL without FI_MR_LOCAL */
+	void *frames_desc;
+	int cq_fd;             /* borrowed from cq; -1: no wait fd */
+	unsigned char *frames; /* owned: receive and bounce buffers */
+	size_t frames_bytes;
+	uint32_t frame_stride;
+	uint32_t receive_count;
+	struct fab_op *receives; /* owned, one a buffer */
+	struct fab_op *unposted; /* receives that met -FI_EAGAIN */
+	struct fab_op_slab ops;
+	unsigned char **bounces; /* owned stack of free bounce buffers */
+	uint32_t bounce_count;
+	struct fab_link addresses; /* struct fab_lane_address */
+	struct fab_local *local;   /* owned; NULL: memory is not shared */
+	uint32_t local_seen;       /* news of its neighbours, up to here */
+	uint32_t visiting;         /* visits that are not welcome yet */
+	uint32_t address_bytes;
+	unsigned char address[256];
+	uint32_t inflight_count; /* RMA operations out */
+	uint64_t inflight_bytes;
+	uint32_t limit_count;
+	uint64_t limit_bytes;
+	uint64_t operation_bytes; /* longest operation */
+	uint64_t segment_bytes;   /* pages up to this size share one */
+	uint32_t segments;
+	uint32_t key_bytes;
+	uint32_t virtual_addresses;
+	uint32_t consumes_receives; /* FI_RX_CQ_DATA: immediates eat receives */
+};
+
+/* Open the `number`th lane that fits the options. On failure everything is
+ * closed again and *error says which call failed. [worker] */
+int fab_lane_open(struct fab_lane *lane, const struct fab_options *options,
+		  uint32_t number, struct fab_error *error);
+
+/* Close what fab_lane_open opened; regions must be closed before. Operations
+ * that are out end with it, without a completion. [worker] */
+void fab_lane_close(struct fab_lane *lane);
+/* Close libfabric's objects and the memory they use, in libfabric's order.
+ * [any], but nobody else may use the lane. */
+void fab_lane_close_objects(struct fab_lane *lane);
+
+/* Register memory with the lane's NIC: what the provider's mr_mode asks for is
+ * done here. `access` are libfabric's flags. [worker] */
+int fab_lane_register(struct fab_lane *lane, void *memory, size_t bytes,
+		      uint64_t access, uint64_t key, struct fid_mr **mr,
+		      struct fab_error *error);
+
+/* Post, or keep for the next pass on -FI_EAGAIN. [worker] */
+int fab_lane_post_receive(struct fab_lane *lane, struct fab_op *receive);
+int fab_lane_post_kept(struct fab_lane *lane);
+
+/* [worker] */
+int fab_lane_address_add(struct fab_lane *lane, const void *bytes,
+			 uint32_t length, struct fab_lane_address **address);
+/* For a visitor of this process; no visit is paid in return. */
+int fab_lane_guest_add(struct fab_lane *lane, const void *bytes,
+		       uint32_t length, struct fab_lane_address **address);
+/* Make the provider tell the address who we are. */
+void fab_lane_speak(struct fab_lane *lane,
+		    const struct fab_lane_address *address);
+/* Remove addresses that nobody uses any more: those whose visit is over, or
+ * all. */
+void fab_lane_purge(struct fab_lane *lane, int all);
+/* 0 if operations may be posted, -FI_EAGAIN not yet, -FI_ESHUTDOWN never. */
+int fab_lane_address_check(const struct fab_lane_address *address);
+void fab_lane_address_remove(struct fab_lane *lane,
+			     struct fab_lane_address *address);
+
+#endif

@@ -1,0 +1,395 @@
+#include "peer.h"
+
+#include "lane.h"
+#include "transfer.h"
+#include "worker.h"
+
+#include <rdma/fi_errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define SLOT_LIMIT      65536u
+#define SLOT_QUARANTINE 256u
+
+static struct fab_peer *peer_reuse(struct fab_worker *worker)
+{
+	struct fab_peer *peer;
+
+	if (worker->free_peer_count <= SLOT_QUARANTINE &&
+	    worker->peer_count < SLOT_LIMIT)
+		return NULL;
+	if (fab_list_empty(&worker->free_peers))
+		return NULL;
+	peer = FAB_ENTRY(worker->free_peers.next, struct fab_peer, free);
+	fab_list_remove(&peer->free);
+	worker->free_peer_count--;
+	return peer;
+}
+
+static struct fab_peer *peer_grow(struct fab_worker *worker)
+{
+	uint32_t capacity = worker->peer_capacity;
+	struct fab_peer **peers, *peer;
+
+	if (worker->peer_count == SLOT_LIMIT)
+		return NULL;
+	if (worker->peer_count == capacity) {
+		capacity = capacity ? capacity * 2 : 16;
+		peers = realloc(worker->peers, capacity * sizeof(peers[0]));
+		if (!peers)
+			return NULL;
+		worker->peers = peers;
+		worker->peer_capacity = capacity;
+	}
+	peer = calloc(1, sizeof(*peer));
+	if (!peer)
+		return NULL;
+	peer->addresses =
+		calloc(worker->lane_count, sizeof(peer->addresses[0]));
+	if (!peer->addresses) {
+		free(peer);
+		return NULL;
+	}
+	fab_list_construct(&peer->frames);
+	fab_list_construct(&peer->posting);
+	fab_list_construct(&peer->waiting);
+	fab_list_construct(&peer->settling);
+	peer->slot = worker->peer_count;
+	worker->peers[worker->peer_count++] = peer;
+	return peer;
+}
+
+static void peer_release(struct fab_worker *worker, struct fab_peer *peer)
+{
+	fab_departures_destruct(&peer->departures);
+	fab_arrivals_destruct(&peer->arrivals);
+	peer->state = FAB_PEER_FREE;
+	fab_list_append(&worker->free_peers, &peer->free);
+	worker->free_peer_count++;
+}
+
+void fab_peer_forget(struct fab_worker *worker, struct fab_peer *peer)
+{
+	for (uint32_t i = 0; i < worker->lane_count; i++) {
+		if (peer->addresses[i])
+			fab_lane_address_remove(&worker->lanes[i],
+						peer->addresses[i]);
+		peer->addresses[i] = NULL;
+	}
+}
+
+/* Text addresses differ in length but must end; binary ones have one length.
+ * They come from the peer: the provider would trust them. */
+static int peer_address_fits(const struct fab_lane *lane,
+			     const struct fab_peer_spec *spec)
+{
+	const unsigned char *last = spec->addresses + spec->address_bytes - 1;
+
+	if (lane->info->addr_format != FI_ADDR_STR)
+		return spec->address_bytes == lane->address_bytes;
+	for (uint32_t i = 0; i < spec->lane_count; i++) {
+		if (last[(size_t) spec->address_bytes * i])
+			return 0;
+	}
+	return 1;
+}
+
+static int peer_insert(struct fab_worker *worker, struct fab_peer *peer,
+		       const struct fab_peer_spec *spec,
+		       struct fab_error *error)
+{
+	for (uint32_t i = 0; i < worker->lane_count; i++) {
+		struct fab_lane *lane = &worker->lanes[i];
+		int ret;
+
+		if (!peer_address_fits(lane, spec))
+			return fab_error_set(error, -FI_EINVAL, "fi_av_insert",
+					     0, "address of another format");
+		/* Unequal counts wrap. */
+		ret = fab_lane_address_add(
+			lane,
+			spec->addresses + (size_t) spec->address_bytes *
+						  (i % spec->lane_count),
+			spec->address_bytes, &peer->addresses[i]);
+		if (ret)
+			return fab_error_set(error, ret, "fi_av_insert", 0,
+					     NULL);
+	}
+	return 0;
+}
+
+void fab_peer_open(struct fab_worker *worker, struct fab_peer_spec *spec)
+{
+	struct fab_error error = {0};
+	struct fab_peer *peer = NULL;
+
+	if (worker->failed)
+		fab_error_set(&error, -FI_EOPBADSTATE, "fi_av_insert", 0,
+			      "the engine has failed");
+	else {
+		peer = peer_reuse(worker);
+		if (!peer)
+			peer = peer_grow(worker);
+		if (!peer)
+			fab_error_set(&error, -FI_ENOMEM, "fi_av_insert", 0,
+				      "no slot for another endpoint");
+	}
+	if (peer && peer_insert(worker, peer, spec, &error)) {
+		fab_peer_forget(worker, peer);
+		peer_release(worker, peer);
+		peer = NULL;
+	}
+	if (peer) {
+		peer->state = FAB_PEER_OPEN;
+		peer->cookie = spec->cookie;
+		peer->remote_cookie = 0;
+		peer->remote_slot = FAB_NO_PEER;
+		peer->heard_ns = worker->now_ns;
+		peer->waiting_ns = 0;
+		peer->deadline_ns = 0;
+	}
+	fab_worker_report(worker, FAB_PEER_ADDED,
+			  peer ? peer->slot : FAB_NO_PEER, spec->token, &error);
+	free(spec);
+}
+
+void fab_peer_link(struct fab_worker *worker, struct fab_peer *peer,
+		   uint32_t remote_slot, uint64_t remote_cookie)
+{
+	if (peer->state != FAB_PEER_OPEN)
+		return;
+	peer->state = FAB_PEER_ATTACHED;
+	peer->remote_slot = remote_slot;
+	peer->remote_cookie = remote_cookie;
+	fab_transfer_admit(worker, peer);
+	fab_peer_ready(worker, peer);
+}
+
+void fab_peer_ready(struct fab_worker *worker, struct fab_peer *peer)
+{
+	if (!fab_link_listed(&peer->ready))
+		fab_list_append(&worker->ready, &peer->ready);
+}
+
+void fab_peer_queue(struct fab_worker *worker, struct fab_peer *peer,
+		    struct fab_outgoing *frame)
+{
+	if (peer->state != FAB_PEER_OPEN && peer->state != FAB_PEER_ATTACHED) {
+		free(frame);
+		return;
+	}
+	worker->outstanding++;
+	fab_list_append(&peer->frames, &frame->link);
+	fab_peer_ready(worker, peer);
+}
+
+void fab_peer_send(struct fab_worker *worker, struct fab_peer *peer,
+		   uint32_t kind, const void *payload, uint32_t bytes)
+{
+	struct fab_outgoing *frame;
+
+	frame = fab_outgoing_alloc(kind, 0, payload, bytes, NULL, 0);
+	if (frame)
+		fab_peer_queue(worker, peer, frame);
+	else
+		fab_peer_break(worker, peer, -FI_ENOMEM, "fi_send", NULL);
+}
+
+static void peer_drop_frames(struct fab_worker *worker, struct fab_peer *peer)
+{
+	while (!fab_list_empty(&peer->frames)) {
+		struct fab_link *link = peer->frames.next;
+
+		fab_list_remove(link);
+		worker->outstanding--;
+		free(FAB_ENTRY(link, struct fab_outgoing, link));
+	}
+}
+
+static void peer_orphan_list(struct fab_worker *worker, struct fab_link *list,
+			     const struct fab_error *error)
+{
+	struct fab_link *link = list->next, *next;
+
+	/* Orphaning may free the transfer or move it to the settling list's
+	 * end, once; it touches no other. */
+	for (; link != list; link = next) {
+		next = link->next;
+		fab_transfer_orphan(worker,
+				    FAB_ENTRY(link, struct fab_transfer, link),
+				    error);
+	}
+}
+
+/* Nothing leaves for this peer any more; what is out is waited for. */
+static void peer_stop(struct fab_worker *worker, struct fab_peer *peer,
+		      const struct fab_error *error)
+{
+	peer_drop_frames(worker, peer);
+	peer_orphan_list(worker, &peer->posting, error);
+	peer_orphan_list(worker, &peer->waiting, error);
+	peer_orphan_list(worker, &peer->settling, error);
+	if (fab_link_listed(&peer->ready))
+		fab_list_remove(&peer->ready);
+	peer->deadline_ns = worker->now_ns + worker->options.peer_timeout_ns;
+}
+
+void fab_peer_break_by(struct fab_worker *worker, struct fab_peer *peer,
+		       const struct fab_error *error)
+{
+	if (peer->state != FAB_PEER_OPEN && peer->state != FAB_PEER_ATTACHED)
+		return;
+	peer->state = FAB_PEER_BROKEN;
+	fab_worker_report(worker, FAB_PEER_FAILED, peer->slot, 0, error);
+	peer_stop(worker, peer, error);
+	/* What is still out after a failure seldom comes back: tell soon. */
+	if (peer->deadline_ns > worker->now_ns + FAB_GRACE_NS)
+		peer->deadline_ns = worker->now_ns + FAB_GRACE_NS;
+}
+
+void fab_peer_break(struct fab_worker *worker, struct fab_peer *peer, int code,
+		    const char *call, const char *text)
+{
+	struct fab_error error;
+
+	fab_error_set(&error, code, call, 0, text);
+	fab_peer_break_by(worker, peer, &error);
+}
+
+static int peer_out(const struct fab_peer *peer)
+{
+	return peer->frames_out || peer->operations_out;
+}
+
+static void peer_forsake(struct fab_worker *worker, struct fab_peer *peer)
+{
+	struct fab_link *link = peer->settling.next, *next;
+
+	peer->deadline_ns = 0;
+	for (; link != &peer->settling; link = next) {
+		next = link->next;
+		fab_transfer_forsake(
+			worker, FAB_ENTRY(link, struct fab_transfer, link));
+	}
+}
+
+static void peer_removed(struct fab_worker *worker, struct fab_peer *peer)
+{
+	fab_worker_report(worker, FAB_PEER_REMOVED, peer->slot, 0, NULL);
+	fab_peer_forget(worker, peer);
+	peer->state = FAB_PEER_ORPHANED;
+}
+
+void fab_peer_close(struct fab_worker *worker, struct fab_peer *peer)
+{
+	struct fab_error error;
+
+	if (peer->state == FAB_PEER_FREE || peer->state == FAB_PEER_REMOVING ||
+	    peer->state == FAB_PEER_ORPHANED)
+		return;
+	fab_error_set(&error, -FI_ECANCELED, "fi_av_remove", 0,
+		      "the endpoint was closed");
+	if (peer->state != FAB_PEER_BROKEN)
+		peer_stop(worker, peer, &error);
+	peer->state = FAB_PEER_REMOVING;
+	worker->removing++;
+	fab_peer_settle(worker, peer);
+}
+
+void fab_peer_settle(struct fab_worker *worker, struct fab_peer *peer)
+{
+	if (peer->state == FAB_PEER_REMOVING && !peer_out(peer)) {
+		worker->removing--;
+		peer_removed(worker, peer);
+	}
+	/* Transfers that were not released yet keep the slot. */
+	if (peer->state == FAB_PEER_ORPHANED && !peer_out(peer) &&
+	    fab_list_empty(&peer->settling))
+		peer_release(worker, peer);
+}
+
+/* Whether something depends on the peer. Transfers that only the loop still
+ * has to release do not. */
+static int peer_waits(const struct fab_peer *peer)
+{
+	const struct fab_link *link;
+
+	if (peer_out(peer) || !fab_list_empty(&peer->frames) ||
+	    !fab_list_empty(&peer->posting))
+		return 1;
+	for (link = peer->settling.next; link != &peer->settling;
+	     link = link->next) {
+		const struct fab_transfer *transfer =
+			FAB_ENTRY(link, const struct fab_transfer, link);
+
+		if (!transfer->reported || transfer->departed)
+			return 1;
+	}
+	return 0;
+}
+
+static void peer_tick_list(struct fab_worker *worker, struct fab_link *list)
+{
+	struct fab_link *link = list->next, *next;
+
+	for (; link != list; link = next) {
+		next = link->next;
+		fab_transfer_tick(worker,
+				  FAB_ENTRY(link, struct fab_transfer, link));
+	}
+}
+
+void fab_peer_tick(struct fab_worker *worker, struct fab_peer *peer)
+{
+	uint64_t since = peer->heard_ns > peer->waiting_ns ? peer->heard_ns :
+							     peer->waiting_ns;
+
+	if (peer->deadline_ns && worker->now_ns > peer->deadline_ns) {
+		peer_forsake(worker, peer);
+		if (peer->state == FAB_PEER_REMOVING) {
+			worker->removing--;
+			peer_removed(worker, peer);
+		}
+	}
+	fab_peer_settle(worker, peer);
+	if (peer->state != FAB_PEER_OPEN && peer->state != FAB_PEER_ATTACHED)
+		return;
+	if (!peer_waits(peer)) {
+		peer->waiting_ns = 0;
+		return;
+	}
+	if (!peer->waiting_ns)
+		peer->waiting_ns = since = worker->now_ns;
+	if (worker->now_ns - since > worker->options.peer_timeout_ns) {
+		fab_peer_break(worker, peer, -FI_ETIMEDOUT, "fi_cq_read",
+			       "no sign of life within peer_timeout_s");
+		return;
+	}
+	peer_tick_list(worker, &peer->posting);
+	peer_tick_list(worker, &peer->settling);
+}
+
+void fab_peer_quiesce(struct fab_worker *worker, struct fab_peer *peer)
+{
+	struct fab_link *link = peer->settling.next, *next;
+
+	peer->frames_out = 0;
+	peer->operations_out = 0;
+	for (; link != &peer->settling; link = next) {
+		struct fab_transfer *transfer =
+			FAB_ENTRY(link, struct fab_transfer, link);
+
+		next = link->next;
+		transfer->completed = transfer->posted;
+		fab_transfer_settle(worker, transfer);
+	}
+}
+
+void fab_peer_destruct(struct fab_peer *peer)
+{
+	fab_transfer_free_list(&peer->settling);
+	fab_departures_destruct(&peer->departures);
+	fab_arrivals_destruct(&peer->arrivals);
+	free(peer->addresses);
+	free(peer);
+}

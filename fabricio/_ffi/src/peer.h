@@ -1,0 +1,98 @@
+/* Peers: one slot for each endpoint. Slots live as long as the worker, so that
+ * late completions never meet freed memory.
+ *
+ * P1 a slot is reused only after FAB_PEER_REMOVED was reported and no
+ *    operation or frame of the old peer is out.
+ * P2 slots are reused in turn, oldest first, and not before SLOT_QUARANTINE
+ *    others are free: stale immediates meet a free slot.
+ * P3 a broken peer is reported once; its transfers end, others do not notice.
+ */
+#ifndef FAB_PEER_H
+#define FAB_PEER_H
+
+#include "confirm.h"
+#include "error.h"
+#include "list.h"
+
+#include <stdatomic.h>
+
+struct fab_lane_address;
+struct fab_transfer;
+struct fab_worker;
+
+enum fab_peer_state {
+	FAB_PEER_FREE = 0,
+	FAB_PEER_OPEN,     /* in the AV; only hellos leave */
+	FAB_PEER_ATTACHED, /* knows our slot by its cookie, and we its */
+	FAB_PEER_BROKEN,   /* reported; nothing leaves any more */
+	FAB_PEER_REMOVING, /* waits for what is out */
+	FAB_PEER_ORPHANED, /* removed, but something is still out */
+};
+
+/* What the loop hands over to add a peer. Owned by the worker. */
+struct fab_peer_spec {
+	uint64_t token;
+	uint64_t cookie;
+	uint32_t address_bytes;
+	uint32_t lane_count;
+	unsigned char addresses[];
+};
+
+struct fab_peer {
+	struct fab_link ready;    /* in worker->ready: has something to post */
+	struct fab_link free;     /* in worker->free_peers */
+	struct fab_link frames;   /* struct fab_outgoing, oldest first */
+	struct fab_link posting;  /* transfers with pages left, in turn */
+	struct fab_link waiting;  /* transfers that wait for a slot */
+	struct fab_link settling; /* transfers with nothing left to post */
+	struct fab_departures departures;
+	struct fab_arrivals arrivals;
+	struct fab_lane_address **addresses; /* owned array, one a lane */
+	uint64_t cookie;                     /* what frames for us must carry */
+	uint64_t remote_cookie;              /* what frames to it must carry */
+	uint32_t slot;
+	uint32_t remote_slot;
+	uint32_t state;
+	uint32_t frames_out; /* posted, not completed */
+	uint32_t operations_out;
+	uint64_t heard_ns;    /* last sign of life */
+	uint64_t waiting_ns;  /* since when something waits for it; 0: no */
+	uint64_t deadline_ns; /* of REMOVING and BROKEN; 0: over */
+	/* Bytes of frames handed to the loop and not reaped yet. The worker
+	 * adds, the loop subtracts. Never reset: it outlives the peer. */
+	_Atomic uint64_t held_bytes;
+};
+
+/* Commands. Take over their object. [worker] */
+void fab_peer_open(struct fab_worker *worker, struct fab_peer_spec *spec);
+void fab_peer_link(struct fab_worker *worker, struct fab_peer *peer,
+		   uint32_t remote_slot, uint64_t remote_cookie);
+void fab_peer_close(struct fab_worker *worker, struct fab_peer *peer);
+void fab_peer_queue(struct fab_worker *worker, struct fab_peer *peer,
+		    struct fab_outgoing *frame);
+
+/* Queue an engine frame. Out of memory breaks the peer. [worker] */
+void fab_peer_send(struct fab_worker *worker, struct fab_peer *peer,
+		   uint32_t kind, const void *payload, uint32_t bytes);
+
+/* The peer, or the way to it, failed. Idempotent. [worker] */
+void fab_peer_break(struct fab_worker *worker, struct fab_peer *peer, int code,
+		    const char *call, const char *text);
+void fab_peer_break_by(struct fab_worker *worker, struct fab_peer *peer,
+		       const struct fab_error *error);
+
+/* Something to post: get its turn. [worker] */
+void fab_peer_ready(struct fab_worker *worker, struct fab_peer *peer);
+
+/* What is out went down, or time passed. [worker] */
+void fab_peer_settle(struct fab_worker *worker, struct fab_peer *peer);
+void fab_peer_tick(struct fab_worker *worker, struct fab_peer *peer);
+
+/* Take its addresses out of the AVs, as removal does. Idempotent. [worker] */
+void fab_peer_forget(struct fab_worker *worker, struct fab_peer *peer);
+
+/* The endpoint is closed: nothing is out any more. [worker] */
+void fab_peer_quiesce(struct fab_worker *worker, struct fab_peer *peer);
+void fab_peer_destruct(struct fab_peer *peer);
+
+#endif

@@ -1,0 +1,259 @@
+/* Posting: frames before pages, one quantum of a transfer in turn. */
+#include "frame.h"
+#include "lane.h"
+#include "peer.h"
+#include "provider.h"
+#include "region.h"
+#include "transfer.h"
+#include "worker.h"
+
+#include <rdma/fi_endpoint.h>
+#include <rdma/fi_errno.h>
+#include <rdma/fi_rma.h>
+#include <stdlib.h>
+#include <string.h>
+
+static int post_frame(struct fab_worker *worker, struct fab_lane *lane,
+		      struct fab_peer *peer, struct fab_outgoing *frame)
+{
+	int hello = frame->kind == FAB_FRAME_HELLO;
+	void *data = &frame->header;
+	struct fab_op *op;
+	ssize_t ret;
+
+	if (lane->frames_mr && !lane->bounce_count)
+		return -FI_EAGAIN;
+	op = fab_op_alloc(&lane->ops, FAB_OP_FRAME);
+	if (!op)
+		return -FI_EAGAIN;
+	frame->header.peer = hello ? FAB_NO_PEER : peer->remote_slot;
+	frame->header.cookie = hello ? 0 : peer->remote_cookie;
+	if (lane->frames_mr) {
+		op->buffer = lane->bounces[--lane->bounce_count];
+		data = memcpy(op->buffer, data, frame->bytes);
+	}
+	op->peer = peer;
+	op->frame = frame;
+	ret = fi_send(lane->ep, data, frame->bytes, lane->frames_desc,
+		      peer->addresses[0]->address, &op->context);
+	if (ret) {
+		if (op->buffer)
+			lane->bounces[lane->bounce_count++] = op->buffer;
+		fab_op_release(&lane->ops, op);
+		return (int) ret;
+	}
+	fab_list_remove(&frame->link);
+	peer->frames_out++;
+	fab_worker_count(&worker->statistics.frames_sent, 1);
+	return 0;
+}
+
+/* Fill one operation from the cursor on: up to lane->segments runs. */
+static uint32_t post_gather(const struct fab_lane *lane,
+			    const struct fab_transfer *transfer,
+			    const struct fab_region_lane *local, int merge,
+			    struct fab_cursor *cursor, struct iovec *iov,
+			    void **desc, struct fi_rma_iov *rma_iov,
+			    struct fab_op *op)
+{
+	const struct fab_pages *pages = &transfer->pages;
+	uint32_t n = 0;
+
+	while (n < lane->segments && cursor->page < pages->count) {
+		uint64_t room = lane->operation_bytes - op->bytes;
+		struct fab_segment segment;
+
+		/* Only small pages share an operation, and none is cut to
+		 * fill one up. */
+		if (n && (pages->page_bytes > lane->segment_bytes ||
+			  pages->page_bytes > room))
+			break;
+		fab_pages_next(pages, cursor, room, merge, &segment);
+		iov[n].iov_base =
+			(void *) (uintptr_t) (transfer->region->address +
+					      segment.local);
+		iov[n].iov_len = segment.bytes;
+		desc[n] = local->desc;
+		rma_iov[n].addr = transfer->remote_base + segment.remote;
+		rma_iov[n].len = segment.bytes;
+		rma_iov[n].key = transfer->remote_key;
+		op->bytes += segment.bytes;
+		op->pages += segment.pages_ended;
+		n++;
+		if (op->bytes == lane->operation_bytes || cursor->offset)
+			break;
+	}
+	return n;
+}
+
+static int post_operation(struct fab_worker *worker, struct fab_lane *lane,
+			  uint32_t number, struct fab_peer *peer,
+			  struct fab_transfer *transfer)
+{
+	int read = transfer->flags & FAB_TRANSFER_READ;
+	struct fab_cursor cursor = transfer->cursor;
+	struct iovec iov[FAB_MAX_SEGMENTS];
+	void *desc[FAB_MAX_SEGMENTS];
+	struct fi_rma_iov rma_iov[FAB_MAX_SEGMENTS];
+	struct fi_msg_rma msg = {
+		.msg_iov = iov,
+		.desc = desc,
+		.rma_iov = rma_iov,
+		.addr = peer->addresses[number]->address,
+	};
+	struct fab_op *op;
+	ssize_t ret;
+
+	op = fab_op_alloc(&lane->ops, FAB_OP_RMA);
+	if (!op)
+		return -FI_EAGAIN;
+	msg.iov_count = msg.rma_iov_count = post_gather(
+		lane, transfer, &transfer->region->lanes[number],
+		(int) worker->options.merge, &cursor, iov, desc, rma_iov, op);
+	msg.context = &op->context;
+	msg.data = transfer->immediate;
+	if (read)
+		ret = fi_readmsg(lane->ep, &msg, FI_COMPLETION);
+	else
+		ret = fi_writemsg(
+			lane->ep, &msg,
+			FI_COMPLETION |
+				(transfer->departed ? FI_REMOTE_CQ_DATA : 0));
+	if (ret) {
+		fab_op_release(&lane->ops, op);
+		return (int) ret;
+	}
+	op->peer = peer;
+	op->transfer = transfer;
+	transfer->cursor = cursor;
+	transfer->posted++;
+	peer->operations_out++;
+	lane->inflight_count++;
+	lane->inflight_bytes += op->bytes;
+	fab_worker_count(&worker->statistics.operations_posted, 1);
+	return 0;
+}
+
+/* A turn of one transfer on one lane. 0, -FI_EAGAIN, or an error. */
+static int post_pages(struct fab_worker *worker, struct fab_lane *lane,
+		      uint32_t number, struct fab_peer *peer,
+		      struct fab_transfer *transfer, uint32_t *posted)
+{
+	uint32_t quantum = worker->options.quantum;
+	int ret = 0;
+
+	while (!ret && quantum-- &&
+	       transfer->cursor.page < transfer->pages.count) {
+		if (lane->inflight_count >= lane->limit_count ||
+		    (lane->inflight_count &&
+		     lane->inflight_bytes >= lane->limit_bytes))
+			return -FI_EAGAIN;
+		ret = post_operation(worker, lane, number, peer, transfer);
+		if (!ret)
+			(*posted)++;
+	}
+	return ret;
+}
+
+static void post_failed(struct fab_worker *worker, struct fab_peer *peer,
+			struct fab_transfer *transfer, int code,
+			const char *call)
+{
+	struct fab_error error;
+
+	fab_worker_count(&worker->statistics.operations_failed, 1);
+	fab_error_set(&error, code, call, 0, NULL);
+	if (fab_error_is_peer(code) || !transfer)
+		fab_peer_break_by(worker, peer, &error);
+	else
+		fab_transfer_fail(worker, transfer, &error);
+}
+
+/* All frames that may leave. 0 when none is left that may. */
+static int post_frames(struct fab_worker *worker, struct fab_peer *peer,
+		       uint32_t *posted)
+{
+	while (!fab_list_empty(&peer->frames)) {
+		struct fab_outgoing *frame =
+			FAB_ENTRY(peer->frames.next, struct fab_outgoing, link);
+		int ret;
+
+		if (peer->state == FAB_PEER_OPEN &&
+		    frame->kind != FAB_FRAME_HELLO)
+			return 0;
+		ret = post_frame(worker, &worker->lanes[0], peer, frame);
+		if (ret == -FI_EAGAIN)
+			return ret;
+		if (ret) {
+			post_failed(worker, peer, NULL, ret, "fi_send");
+			return ret;
+		}
+		(*posted)++;
+	}
+	return 0;
+}
+
+/* One peer's turn. Returns 1 if it wants another. */
+static int post_peer(struct fab_worker *worker, struct fab_peer *peer,
+		     uint32_t *posted)
+{
+	int ret = fab_lane_address_check(peer->addresses[0]);
+
+	if (ret == -FI_ESHUTDOWN)
+		fab_peer_break(worker, peer, ret, "fi_send",
+			       "the peer's Fabric was closed");
+	else if (!ret)
+		ret = post_frames(worker, peer, posted);
+	if (ret == -FI_EAGAIN)
+		fab_worker_count(&worker->statistics.again, 1);
+	if (ret)
+		return ret == -FI_EAGAIN;
+	for (uint32_t i = 0; i < worker->lane_count; i++) {
+		struct fab_transfer *transfer;
+
+		if (peer->state != FAB_PEER_ATTACHED ||
+		    fab_list_empty(&peer->posting))
+			return 0;
+		transfer = FAB_ENTRY(peer->posting.next, struct fab_transfer,
+				     link);
+		ret = post_pages(worker, &worker->lanes[i], i, peer, transfer,
+				 posted);
+		if (ret == -FI_EAGAIN)
+			fab_worker_count(&worker->statistics.again, 1);
+		if (ret && ret != -FI_EAGAIN) {
+			post_failed(worker, peer, transfer, ret,
+				    transfer->flags & FAB_TRANSFER_READ ?
+					    "fi_readmsg" :
+					    "fi_writemsg");
+			continue;
+		}
+		fab_list_remove(&transfer->link);
+		if (transfer->cursor.page < transfer->pages.count) {
+			fab_list_append(&peer->posting, &transfer->link);
+			continue;
+		}
+		fab_list_append(&peer->settling, &transfer->link);
+		fab_transfer_settle(worker, transfer);
+	}
+	return peer->state == FAB_PEER_ATTACHED &&
+	       (!fab_list_empty(&peer->posting) ||
+		!fab_list_empty(&peer->frames));
+}
+
+uint32_t fab_post_pass(struct fab_worker *worker)
+{
+	struct fab_link turn;
+	uint32_t posted = 0;
+
+	/* A peer that breaks meanwhile leaves whichever list it is in. */
+	fab_list_take(&turn, &worker->ready);
+	while (!fab_list_empty(&turn)) {
+		struct fab_peer *peer =
+			FAB_ENTRY(turn.next, struct fab_peer, ready);
+
+		fab_list_remove(&peer->ready);
+		if (post_peer(worker, peer, &posted))
+			fab_peer_ready(worker, peer);
+	}
+	return posted;
+}

@@ -1,0 +1,275 @@
+/* Reading completion queues: what came of operations, and what arrived. */
+#include "confirm.h"
+#include "frame.h"
+#include "lane.h"
+#include "local.h"
+#include "peer.h"
+#include "transfer.h"
+#include "worker.h"
+
+#include <errno.h>
+#include <rdma/fi_eq.h>
+#include <rdma/fi_errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define BATCH 64
+/* Batches in one pass, so that posting gets its turn. */
+#define BATCHES 4
+/* Payload of hellos that wait for the loop. */
+#define HELLO_LIMIT (4ull << 20)
+
+static void reap_hand_over(struct fab_worker *worker, struct fab_peer *peer,
+			   const void *payload, uint32_t bytes)
+{
+	_Atomic uint64_t *held =
+		peer ? &peer->held_bytes : &worker->hello_bytes;
+	uint64_t limit =
+		peer ? worker->options.frame_window_bytes : HELLO_LIMIT;
+	struct fab_frame *frame;
+
+	if (atomic_load_explicit(held, memory_order_relaxed) > limit) {
+		if (peer)
+			fab_peer_break(worker, peer, -EPROTO, "fi_recv",
+				       "the peer sent more than its window");
+		else
+			fab_worker_count(&worker->statistics.stale_frames, 1);
+		return;
+	}
+	frame = malloc(sizeof(*frame) + bytes);
+	if (!frame) {
+		if (peer)
+			fab_peer_break(worker, peer, -FI_ENOMEM, "fi_recv",
+				       NULL);
+		return;
+	}
+	frame->held = held;
+	frame->bytes = bytes;
+	memcpy(frame->payload, payload, bytes);
+	atomic_fetch_add_explicit(held, FAB_FRAME_CHARGE(frame),
+				  memory_order_relaxed);
+	fab_worker_report_frame(worker, peer ? peer->slot : FAB_NO_PEER, frame);
+}
+
+static int reap_engine_frame(struct fab_worker *worker, struct fab_peer *peer,
+			     uint32_t kind, const void *payload, size_t bytes)
+{
+	union {
+		struct fab_announce announce;
+		struct fab_confirm confirm;
+	} body;
+
+	if (kind == FAB_FRAME_ANNOUNCE && bytes == sizeof(body.announce)) {
+		memcpy(&body.announce, payload, sizeof(body.announce));
+		fab_confirm_announced(worker, peer, &body.announce);
+		return 0;
+	}
+	if (kind == FAB_FRAME_CONFIRM && bytes == sizeof(body.confirm)) {
+		memcpy(&body.confirm, payload, sizeof(body.confirm));
+		fab_confirm_confirmed(worker, peer, &body.confirm);
+		return 0;
+	}
+	return -EPROTO;
+}
+
+static void reap_frame(struct fab_worker *worker, const unsigned char *data,
+		       size_t bytes)
+{
+	struct fab_frame_header header;
+	struct fab_peer *peer;
+
+	fab_worker_count(&worker->statistics.frames_received, 1);
+	if (bytes < sizeof(header)) {
+		fab_worker_count(&worker->statistics.malformed_frames, 1);
+		return;
+	}
+	memcpy(&header, data, sizeof(header));
+	data += sizeof(header);
+	bytes -= sizeof(header);
+	if (header.magic != FAB_FRAME_MAGIC ||
+	    header.version != FAB_FRAME_VERSION) {
+		fab_worker_count(&worker->statistics.malformed_frames, 1);
+		return;
+	}
+	if (header.kind == FAB_FRAME_HELLO) {
+		reap_hand_over(worker, NULL, data, (uint32_t) bytes);
+		return;
+	}
+	peer = fab_worker_peer(worker, header.peer);
+	if (!peer || peer->cookie != header.cookie) {
+		fab_worker_count(&worker->statistics.stale_frames, 1);
+		return;
+	}
+	peer->heard_ns = worker->now_ns;
+	if (header.kind == FAB_FRAME_MESSAGE)
+		reap_hand_over(worker, peer, data, (uint32_t) bytes);
+	else if (reap_engine_frame(worker, peer, header.kind, data, bytes)) {
+		fab_worker_count(&worker->statistics.malformed_frames, 1);
+		fab_peer_break(worker, peer, -EPROTO, "fi_recv",
+			       "unknown or malformed frame");
+	}
+}
+
+static void reap_repost(struct fab_worker *worker, struct fab_lane *lane,
+			struct fab_op *receive)
+{
+	int ret = fab_lane_post_receive(lane, receive);
+
+	if (ret)
+		fab_worker_fail(worker, ret, "fi_recv", NULL);
+}
+
+/* The operation is over; returns its peer for settling. */
+static void reap_operation(struct fab_worker *worker, struct fab_lane *lane,
+			   struct fab_op *op, const struct fab_error *error)
+{
+	struct fab_transfer *transfer = op->transfer;
+	struct fab_peer *peer = op->peer;
+	uint64_t bytes = op->bytes;
+	uint32_t pages = op->pages;
+
+	fab_op_release(&lane->ops, op);
+	lane->inflight_count--;
+	lane->inflight_bytes -= bytes;
+	peer->operations_out--;
+	if (!error) {
+		fab_worker_count(&worker->statistics.operations_completed, 1);
+		fab_worker_count(&worker->statistics.pages, pages);
+		fab_worker_count(transfer->flags & FAB_TRANSFER_READ ?
+					 &worker->statistics.bytes_read :
+					 &worker->statistics.bytes_written,
+				 bytes);
+		peer->heard_ns = worker->now_ns;
+		fab_transfer_moved(worker, transfer, bytes, pages);
+	} else {
+		fab_worker_count(&worker->statistics.operations_failed, 1);
+		transfer->uncounted = 1;
+		if (fab_error_is_peer(error->code))
+			fab_peer_break_by(worker, peer, error);
+		else if (!transfer->stopped)
+			fab_transfer_fail(worker, transfer, error);
+		fab_transfer_moved(worker, transfer, 0, 0);
+	}
+	fab_peer_settle(worker, peer);
+}
+
+static void reap_sent(struct fab_worker *worker, struct fab_lane *lane,
+		      struct fab_op *op, const struct fab_error *error)
+{
+	struct fab_outgoing *frame = op->frame;
+	struct fab_peer *peer = op->peer;
+
+	if (op->buffer)
+		lane->bounces[lane->bounce_count++] = op->buffer;
+	fab_op_release(&lane->ops, op);
+	peer->frames_out--;
+	worker->outstanding--;
+	if (error)
+		fab_peer_break_by(worker, peer, error);
+	else if (frame->token)
+		fab_worker_report(worker, FAB_FRAME_SENT, peer->slot,
+				  frame->token, NULL);
+	free(frame);
+	fab_peer_settle(worker, peer);
+}
+
+static void reap_completed(struct fab_worker *worker, struct fab_lane *lane,
+			   struct fab_op *op, const struct fab_error *error)
+{
+	if (!op || !op->posted) {
+		fab_worker_count(&worker->statistics.stray_completions, 1);
+		return;
+	}
+	if (op->kind == FAB_OP_RMA)
+		reap_operation(worker, lane, op, error);
+	else
+		reap_sent(worker, lane, op, error);
+}
+
+static void reap_entry(struct fab_worker *worker, struct fab_lane *lane,
+		       const struct fi_cq_data_entry *entry)
+{
+	struct fab_op *op = entry->op_context;
+
+	if (entry->flags & FI_REMOTE_CQ_DATA) {
+		fab_confirm_count(worker, (uint32_t) entry->data);
+		if (lane->consumes_receives && op)
+			reap_repost(worker, lane, op);
+	} else if (op && op->kind == FAB_OP_RECEIVE) {
+		reap_frame(worker, op->buffer, entry->len);
+		reap_repost(worker, lane, op);
+	} else {
+		reap_completed(worker, lane, op, NULL);
+	}
+}
+
+static void reap_error(struct fab_worker *worker, struct fab_lane *lane)
+{
+	struct fi_cq_err_entry entry;
+	struct fab_error error;
+	struct fab_op *op;
+	char text[128] = "";
+	ssize_t ret;
+	int code;
+
+	memset(&entry, 0, sizeof(entry));
+	ret = fi_cq_readerr(lane->cq, &entry, 0);
+	if (ret == -FI_EAGAIN)
+		return;
+	if (ret < 0) {
+		fab_worker_fail(worker, (int) ret, "fi_cq_readerr", NULL);
+		return;
+	}
+	/* Some providers put a negative code there. */
+	code = entry.err < 0 ? entry.err : -entry.err;
+	if (code == 0)
+		code = -FI_EOTHER;
+	fi_cq_strerror(lane->cq, entry.prov_errno, entry.err_data, text,
+		       sizeof(text));
+	fab_error_set(&error, code, "fi_cq_readerr", entry.prov_errno, text);
+	op = entry.op_context;
+	if (op && op->kind == FAB_OP_RECEIVE) {
+		fab_worker_count(&worker->statistics.malformed_frames, 1);
+		reap_repost(worker, lane, op);
+	} else {
+		reap_completed(worker, lane, op, &error);
+	}
+}
+
+uint32_t fab_reap_pass(struct fab_worker *worker, struct fab_lane *lane)
+{
+	struct fi_cq_data_entry entries[BATCH];
+	uint32_t total = 0;
+
+	if (lane->local)
+		fab_local_welcome(lane->local, lane);
+	if (lane->unposted && fab_lane_post_kept(lane))
+		fab_worker_fail(worker, -FI_EOTHER, "fi_recv", NULL);
+	for (int batch = 0; batch < BATCHES && !worker->failed; batch++) {
+		ssize_t n = lane->visiting ?
+				    fab_local_read(lane, entries, BATCH) :
+				    fi_cq_read(lane->cq, entries, BATCH);
+
+		if (n == -FI_EAGAIN)
+			break;
+		if (n == -FI_EAVAIL) {
+			reap_error(worker, lane);
+			total++;
+			continue;
+		}
+		if (n < 0) {
+			fab_worker_fail(worker, (int) n, "fi_cq_read",
+					n == -FI_EOVERRUN ?
+						"completion queue overrun" :
+						NULL);
+			break;
+		}
+		for (ssize_t i = 0; i < n; i++)
+			reap_entry(worker, lane, &entries[i]);
+		total += (uint32_t) n;
+		if (n < BATCH)
+			break;
+	}
+	return total;
+}

@@ -1,0 +1,39 @@
+/* A memory region, registered with every lane of the worker. */
+#ifndef FAB_REGION_H
+#define FAB_REGION_H
+
+#include "fabricio.h"
+#include "list.h"
+
+#include <rdma/fi_domain.h>
+
+struct fab_worker;
+
+struct fab_region {
+	struct fab_link link; /* in worker->regions while registered */
+	uint64_t token;
+	uint64_t address; /* borrowed memory of the caller */
+	uint64_t bytes;
+	uint64_t base; /* what peers call its first byte; worker writes */
+	uint64_t key;  /* asked for */
+	uint32_t access;
+	uint32_t lane_count;
+	uint32_t transfers; /* that use it; worker only */
+	uint32_t closing; /* deregistration waits for transfers; worker only */
+	struct fab_region_lane {
+		struct fid_mr *mr; /* owned */
+		void *desc;        /* borrowed from mr */
+		uint64_t key;
+	} lanes[];
+};
+
+/* [worker] */
+void fab_region_open(struct fab_worker *worker, struct fab_region *region);
+void fab_region_close(struct fab_worker *worker, struct fab_region *region);
+/* Close its MRs; the struct stays. [worker] */
+void fab_region_unregister(struct fab_region *region);
+/* A transfer begins or ends to use it; the last one may close it. [worker] */
+void fab_region_hold(struct fab_region *region);
+void fab_region_drop(struct fab_worker *worker, struct fab_region *region);
+
+#endif

@@ -1,0 +1,20 @@
+/* What was measured per provider, in one table (tuning.c). */
+#ifndef FAB_TUNING_H
+#define FAB_TUNING_H
+
+#include <stdint.h>
+
+struct fab_tuning {
+	const char *provider;     /* exact name, or "" for all others */
+	uint32_t segments;        /* pages of one fi_writemsg(3) */
+	uint64_t segment_bytes;   /* only pages up to this size share one */
+	uint64_t operation_bytes; /* longest single operation */
+	uint64_t inflight_bytes;  /* posted, not completed, per lane */
+	uint32_t inflight_count;  /* operations; 0: tx_attr->size */
+	uint32_t shares_memory;   /* endpoints of one process share mappings:
+				     see local.h */
+};
+
+const struct fab_tuning *fab_tuning_find(const char *provider);
+
+#endif

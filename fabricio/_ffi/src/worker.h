@@ -1,0 +1,130 @@
+/* Worker: one thread that alone opens, uses and closes its lanes.
+ *
+ * Each pass: take commands, read the CQs, post, report. Then spin, or sleep.
+ * Fields are the worker's alone unless marked. */
+#ifndef FAB_WORKER_H
+#define FAB_WORKER_H
+
+#include "command.h"
+#include "error.h"
+#include "lane.h"
+#include "list.h"
+#include "peer.h"
+#include "queue.h"
+#include "ring.h"
+#include "wakeup.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+struct fab_transfer;
+
+/* How long something failed or closed is waited for before its memory is
+ * called not quiet. */
+#define FAB_GRACE_NS 1000000000ull
+
+/* struct fab_statistics, as the worker writes it and anyone reads it. */
+struct fab_counters {
+	_Atomic uint64_t operations_posted;
+	_Atomic uint64_t operations_completed;
+	_Atomic uint64_t operations_failed;
+	_Atomic uint64_t again;
+	_Atomic uint64_t bytes_written;
+	_Atomic uint64_t bytes_read;
+	_Atomic uint64_t pages;
+	_Atomic uint64_t immediates_received;
+	_Atomic uint64_t frames_sent;
+	_Atomic uint64_t frames_received;
+	_Atomic uint64_t transfers_confirmed;
+	_Atomic uint64_t stale_frames;
+	_Atomic uint64_t stale_immediates;
+	_Atomic uint64_t malformed_frames;
+	_Atomic uint64_t stray_completions;
+	_Atomic uint64_t sleeps;
+	_Atomic uint64_t wakeups;
+};
+
+struct fab_worker {
+	/* Shared with the loop, each side as its own header says. */
+	struct fab_ring commands;    /* loop -> worker */
+	struct fab_ring completions; /* worker -> loop */
+	struct fab_wakeup sleeper;   /* loop rouses, worker sleeps */
+	struct fab_wakeup *doorbell; /* borrowed from engine; worker rings */
+	_Atomic uint32_t backlog;    /* loop sets: ring me when there is room */
+	_Atomic uint32_t closing;    /* loop sets: nobody reaps any more */
+	struct fab_counters statistics; /* worker writes, loop reads */
+	/* Constant once FAB_WORKER_OPENED was reaped. */
+	struct fab_lane *lanes; /* owned array */
+	uint32_t lane_count;
+	uint32_t index;
+	struct fab_options options; /* strings borrowed from the engine */
+	/* The worker's. */
+	pthread_t thread;
+	struct fab_queue
+		deferred;        /* completions the full ring could not take */
+	struct fab_peer **peers; /* owned; a slot number is an index */
+	uint32_t peer_count;
+	uint32_t peer_capacity;
+	struct fab_link free_peers; /* oldest first */
+	uint32_t free_peer_count;
+	struct fab_link ready;   /* peers with something to post, in turn */
+	struct fab_link regions; /* registered ones */
+	struct fab_link strays;  /* transfers without a peer */
+	uint64_t outstanding;    /* frames and transfers not over */
+	uint32_t removing;       /* peers in FAB_PEER_REMOVING */
+	uint32_t failed;
+	uint32_t stopping;
+	uint64_t stop_ns;  /* when waiting for peers ends */
+	uint32_t reported; /* something to tell since the last ring */
+	uint64_t now_ns;
+	uint64_t busy_ns;             /* when something last happened */
+	uint64_t tick_ns;             /* when the next tick is due */
+	uint64_t nap_ns;              /* next sleep without a wait fd */
+	_Atomic uint64_t hello_bytes; /* held by hellos; as peer.held_bytes */
+};
+
+/* Start the thread. [loop] */
+int fab_worker_start(struct fab_worker *worker);
+/* Wait for its end; it must have been told to stop. [loop] */
+void fab_worker_join(struct fab_worker *worker);
+/* Free what it owned. [loop] */
+void fab_worker_destruct(struct fab_worker *worker);
+
+/* The peer in that slot: any state but FREE; or only one that still talks. */
+struct fab_peer *fab_worker_slot(struct fab_worker *worker, uint32_t slot);
+struct fab_peer *fab_worker_peer(struct fab_worker *worker, uint32_t slot);
+
+/* Tell the loop. `error` may be NULL or hold code 0. [worker] */
+void fab_worker_report(struct fab_worker *worker, uint32_t kind, uint32_t peer,
+		       uint64_t token, const struct fab_error *error);
+void fab_worker_report_done(struct fab_worker *worker,
+			    const struct fab_transfer *transfer, int quiet);
+void fab_worker_report_arrival(struct fab_worker *worker, uint32_t peer,
+			       uint64_t sequence, int32_t status);
+void fab_worker_report_frame(struct fab_worker *worker, uint32_t peer,
+			     struct fab_frame *frame);
+
+/* A CQ is dead, or memory is out where nothing else helps: break everything
+ * and say so once. [worker] */
+void fab_worker_fail(struct fab_worker *worker, int code, const char *call,
+		     const char *text);
+
+/* Take one command. [worker] */
+void fab_worker_execute(struct fab_worker *worker,
+			const struct fab_command *command);
+
+/* Post what can be posted, each ready peer one turn. Returns how much. */
+uint32_t fab_post_pass(struct fab_worker *worker);
+/* Read the lane's CQ. Returns how many entries. */
+uint32_t fab_reap_pass(struct fab_worker *worker, struct fab_lane *lane);
+
+/* Add to a counter that only this worker writes. */
+static inline void fab_worker_count(_Atomic uint64_t *counter, uint64_t n)
+{
+	atomic_store_explicit(
+		counter,
+		atomic_load_explicit(counter, memory_order_relaxed) + n,
+		memory_order_relaxed);
+}
+
+#endif

@@ -1,0 +1,378 @@
+"""`Channel`: one peer slot of the engine, and what happens to it.
+
+It begins without a message stream (frames that come early are kept), is opened once both sides know
+each other, and ends by `aclose`, by the peer's end, or by a failure. `failure` says why nothing
+more can be sent; what was received before can still be taken, unless this side closed it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from fabricio._ffi.check import check, errno_name
+from fabricio.descriptor import Descriptor
+from fabricio.errors import (
+    BrokenResourceError,
+    ClosedResourceError,
+    FabricioError,
+    LocalProtocolError,
+    ProtocolError,
+    RemoteProtocolError,
+    RemoteTransferError,
+)
+from fabricio.frames import MIN_CHARGE_BYTES
+from fabricio.inbox import Inbox
+from fabricio.memory import RemoteRegion, pack_shared
+from fabricio.messages import (
+    FlushAcknowledged,
+    MessageReceived,
+    MessageStream,
+    PeerClosed,
+    PeerError,
+)
+from fabricio.outbox import Outbox
+from fabricio.transfer import lost
+from fabricio.waiting import Once
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from fabricio.completion import Completion
+    from fabricio.engine import Engine
+    from fabricio.transfer import Transfer
+
+# Notifications that may wait for the peer's window; more would only pile up here.
+WAITING_NOTIFICATIONS = 65536
+
+# The peer is leaving: what it still waits for takes no longer than this.
+_PARTING_S = 1.0
+
+
+class Channel:
+    """Messages with one peer, and its transfers as far as they share its fate.
+
+    Attributes:
+        engine: the engine.
+        peer: slot number that the engine gave it.
+        failure: why nothing more can be sent; None while all is well.
+        transfers: those that run.
+        inbox: what was received.
+        outbox: what is sent.
+        on_failure: called once with `failure`.
+        on_first_frame: called once when the peer has shown that it knows us.
+        on_removed: called once when the engine has forgotten the peer.
+
+    Thread: event loop only.
+    """
+
+    def __init__(self, engine: Engine, peer: int) -> None:
+        """Take over a slot that the engine has just added."""
+        self.engine = engine
+        self.peer = peer
+        self.failure: Exception | None = None
+        self.transfers: set[Transfer] = set()
+        self.inbox = Inbox(
+            engine.loop,
+            self._consumed,
+            WAITING_NOTIFICATIONS + engine.options.receive_window_bytes // MIN_CHARGE_BYTES,
+        )
+        self.outbox = Outbox(engine, peer, self._on_close_sent, self._fail)
+        self.on_failure: Callable[[Exception], object] | None = None
+        self.on_first_frame: Callable[[], object] | None = None
+        self.on_removed: Callable[[], object] | None = None
+        self._stream: MessageStream | None = None
+        self._early: list[bytes] = []
+        self._early_bytes = 0
+        self._incarnation = b""
+        self._peer_closed = False
+        self._closing = False
+        self._close_sent = False
+        self._close_flush = 0  # token of the flush that goes before CLOSE
+        self._removing = False
+        self._drained = Once(engine.loop)
+        self._removed = Once(engine.loop)
+        engine.channels.add(self)
+        engine.reader.attach(peer, self)
+
+    @property
+    def removed(self) -> bool:
+        """Whether the engine has forgotten the peer."""
+        return self._removed.happened
+
+    @property
+    def duplicate_count(self) -> int:
+        """Frames that came twice and were dropped."""
+        return self._stream.duplicate_count if self._stream is not None else 0
+
+    def attach(self, remote_peer: int, remote_cookie: int) -> None:
+        """Tell the engine how the peer calls us.
+
+        Raises: FabricError: the engine refuses.
+        """
+        engine = self.engine
+        rc = engine.lib.fab_peer_attach(engine.handle, self.peer, remote_peer, remote_cookie)
+        check(rc, "fab_peer_attach", provider=engine.provider)
+
+    def open(
+        self,
+        incarnation: bytes,
+        *,
+        frame_bytes: int,
+        max_message_bytes: int,
+        send_window_bytes: int,
+    ) -> None:
+        """Begin with messages, those that came early first.
+
+        Args:
+            incarnation: the peer's; regions in its messages must bear it.
+            frame_bytes: the smaller of both sides'.
+            max_message_bytes: likewise.
+            send_window_bytes: the peer's receive window.
+
+        Raises: RemoteProtocolError: the peer's limits or first frames make no sense.
+        """
+        self._incarnation = incarnation
+        try:
+            self._stream = MessageStream(
+                frame_bytes=frame_bytes,
+                max_message_bytes=max_message_bytes,
+                send_window_bytes=send_window_bytes,
+                receive_window_bytes=self.engine.options.receive_window_bytes,
+                pack_default=self._pack,
+                ext_hook=self._unpack,
+            )
+        except ValueError as error:
+            raise RemoteProtocolError(f"the peer's limits cannot be used: {error}") from error
+        self.outbox.open(self._stream)
+        early, self._early = self._early, []
+        for data in early:
+            self.frame_received(data)
+
+    def hello(self, body: bytes, token: int = 0) -> None:
+        """Send a frame of the handshake.
+
+        Raises: FabricError: the engine refuses.
+        """
+        self.outbox.hello(body, token)
+
+    def check(self) -> None:
+        """Refuse to send or to start anything where that is impossible.
+
+        Raises: `failure`; what `Engine.check` raises.
+        """
+        self.engine.check()
+        if self.failure is not None:
+            raise self.failure.with_traceback(None)
+
+    async def send(self, value: object) -> None:
+        """Send one message; see `Endpoint.send`."""
+        number = self.queue(value, None)
+        if (sent := self.outbox.flow(number)) is not None:
+            await self.outbox.left(number, sent)
+
+    def queue(self, value: object, transfer: int | None) -> int:
+        """Queue a message behind all others, without sending it yet: `outbox.flow` does.
+
+        Args:
+            value: the message.
+            transfer: sequence number of the transfer that it is the notification of.
+
+        Returns: its number.
+        Raises: LocalProtocolError: it cannot be encoded or is too large; what `check` raises.
+        """
+        self.check()
+        return self.outbox.stream.send(value, transfer)
+
+    def flush(self) -> Once:
+        """Ask the peer to say that it has taken in all messages so far; see `Outbox.flush`."""
+        self.check()
+        return self.outbox.flush()
+
+    async def aclose(self) -> None:
+        """Part from the peer; see `Endpoint.aclose`."""
+        if not self._closing:
+            self._closing = True
+            broken = self.failure is not None and not self._peer_closed
+            error = ClosedResourceError("this endpoint is closed: connect again")
+            if self._stream is not None:
+                # What send() has accepted still leaves; who waits in send() is told that it fails.
+                self.outbox.withdraw_waiting()
+            self._end(error)
+            self.failure = error
+            self.inbox.close(error)
+            try:
+                if self._stream is not None and not broken and self.engine.is_open:
+                    await self._part(self._stream)
+            finally:
+                self.remove()
+        await self._removed.wait()
+
+    def remove(self) -> None:
+        """Have the engine forget the peer. What is queued for it is dropped. Idempotent."""
+        if self._removing:
+            return
+        self._removing = True
+        self.outbox.silent = True
+        engine = self.engine
+        if not engine.is_open or engine.lib.fab_peer_remove(engine.handle, self.peer) < 0:
+            # The engine is gone or going, and the peer with it.
+            self.peer_removed()
+
+    # What the reader tells.
+
+    def frame_received(self, data: bytes) -> None:
+        """Take one frame of the message layer."""
+        stream = self._stream
+        if stream is None:
+            self._keep_early(data)
+            return
+        if self.outbox.silent:
+            return
+        if self.on_first_frame is not None:
+            known, self.on_first_frame = self.on_first_frame, None
+            known()
+        for event in stream.receive(data):
+            if type(event) is MessageReceived:
+                if not self._closing:
+                    self.inbox.put(event.value, event.charge, event.transfer)
+            elif type(event) is FlushAcknowledged:
+                self.outbox.flushed(event.token)
+                if event.token == self._close_flush:
+                    self._close_flush = 0
+                    self._check_drained()
+            elif type(event) is PeerClosed:
+                self._part_from_peer()
+            elif type(event) is PeerError:
+                self.outbox.silent = True
+                self._fail(LocalProtocolError(f"the peer gave up this endpoint: {event.text}"))
+        self.outbox.pump()
+
+    def transfer_arrived(self, sequence: int, status: int) -> None:
+        """Take the news of a peer's transfer."""
+        if self._closing:
+            return
+        error = None
+        if status:
+            error = RemoteTransferError(
+                f"transfer {sequence} of the peer failed there with {errno_name(status)}: its "
+                f"pages may be here in part, and its notification is not delivered",
+                operation="write",
+                code=abs(status),
+                name=errno_name(status),
+            )
+            error.transfer = sequence
+        self.inbox.arrived(sequence, error)
+
+    def peer_failed(self, completion: Completion) -> None:
+        """Take the news that the peer is lost."""
+        self.outbox.silent = True
+        for transfer in self.transfers:
+            transfer.peer_lost = True
+        self._fail(lost(self.engine.error(completion, "send")), transfers=False)
+
+    def peer_removed(self) -> None:
+        """Take the news that the engine has forgotten the peer."""
+        self.outbox.silent = True
+        self._drained.set()
+        if not self._removed.happened:
+            self._removed.set()
+            self.engine.channels.discard(self)
+            self.engine.duplicate_frames += self.duplicate_count
+            if self.on_removed is not None:
+                self.on_removed()
+
+    def engine_failed(self, cause: Exception) -> None:
+        """Take the news that the engine is dead."""
+        self.outbox.silent = True
+        self._fail(cause, transfers=False)
+        self.peer_removed()
+
+    def crashed(self, error: Exception) -> None:
+        """Take what one of the above let escape: this endpoint ends, and no other."""
+        if not isinstance(error, FabricioError):
+            wrapped = BrokenResourceError(
+                f"this endpoint met an unexpected {type(error).__name__}: {error}"
+            )
+            wrapped.__cause__ = error
+            error = wrapped
+        if self.failure is None and self._stream is not None and not self.outbox.silent:
+            self._stream.fail(str(error) if isinstance(error, ProtocolError) else "it broke")
+            self.outbox.pump()
+        self.outbox.silent = True
+        self._fail(error)
+
+    # Inside.
+
+    def _consumed(self, charge: int) -> None:
+        if not self.outbox.silent and not self._closing and self.outbox.stream.consumed(charge):
+            self.outbox.pump()
+
+    def _keep_early(self, data: bytes) -> None:
+        self._early_bytes += len(data)
+        if self._early_bytes > self.engine.options.receive_window_bytes:
+            raise RemoteProtocolError("the peer sent more than a window before it was answered")
+        self._early.append(data)
+
+    def _fail(self, error: Exception, *, transfers: bool = True) -> None:
+        """End both directions, for a reason that is not ours.
+
+        Args:
+            error: the reason.
+            transfers: whether running transfers must be told; the engine tells those of a peer
+                that it has lost.
+        """
+        self._end(error, transfers=transfers)
+        if not self._closing:
+            self.inbox.cut(error)
+        self._drained.set()
+
+    def _part_from_peer(self) -> None:
+        self._peer_closed = True
+        error = ClosedResourceError("the peer has closed this endpoint")
+        self._end(error)
+        if not self._closing:
+            self.inbox.finish(error)
+        self._check_drained()
+
+    def _end(self, error: Exception, *, transfers: bool = True) -> None:
+        """End the sending direction and whatever waits for it."""
+        if self.failure is None:
+            self.failure = error
+            if self.on_failure is not None:
+                self.on_failure(error)
+        if transfers:
+            for transfer in list(self.transfers):
+                transfer.end(error)
+        self.outbox.end(error)
+
+    async def _part(self, stream: MessageStream) -> None:
+        """Send CLOSE, and wait (bounded) until the peer has taken in all that was sent."""
+        patience_s = self.engine.options.peer_timeout_s
+        if self._peer_closed:
+            patience_s = min(patience_s, _PARTING_S)
+        else:
+            self._close_flush = stream.flush()
+        stream.close()
+        self.outbox.pump()
+        timer = self.engine.loop.call_later(patience_s, self._drained.set)
+        try:
+            await self._drained.wait()
+        finally:
+            timer.cancel()
+
+    def _on_close_sent(self, completion: Completion) -> None:
+        self._close_sent = True
+        self._check_drained()
+
+    def _check_drained(self) -> None:
+        if self._close_sent and (self._peer_closed or not self._close_flush):
+            self._drained.set()
+
+    def _pack(self, value: object) -> object:
+        return pack_shared(value, self.engine)
+
+    def _unpack(self, code: int, data: bytes) -> RemoteRegion:
+        descriptor = Descriptor.decode(data)
+        if descriptor.incarnation != self._incarnation:
+            raise RemoteProtocolError("the peer sent a region that is not its own, or not any more")
+        return RemoteRegion.from_descriptor(self, descriptor)

@@ -1,0 +1,15 @@
+"""Gathers the subcommands."""
+
+from __future__ import annotations
+
+import typer
+
+from fabricio.cli.info import info
+
+app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False)
+app.command()(info)
+
+
+@app.callback()
+def fabricio() -> None:
+    """Pages of memory and messages between processes over libfabric."""

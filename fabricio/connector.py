@@ -1,0 +1,178 @@
+"""`Connector`: the side that connects."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from typing import TYPE_CHECKING
+
+from fabricio.address import Address, is_host_port, split_host_port
+from fabricio.errors import (
+    FabricioError,
+    OptionsError,
+    PeerLostError,
+    PeerUnreachableError,
+    RemoteProtocolError,
+)
+from fabricio.handshake import (
+    ATTEMPT_BYTES,
+    Hello,
+    HelloAccepted,
+    HelloRefused,
+    check_compatible,
+    provider_family,
+)
+from fabricio.introduction import add_peer, introduce, own_terms
+from fabricio.rendezvous import fetch_address
+from fabricio.waiting import Once
+
+if TYPE_CHECKING:
+    from fabricio.channel import Channel
+    from fabricio.endpoint import Endpoint
+    from fabricio.engine import Engine
+
+FIRST_PAUSE_S = 0.1
+LONGEST_PAUSE_S = 1.0
+
+Answer = HelloAccepted | HelloRefused
+
+
+class _Attempt:
+    """One hello and its answer."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.name = secrets.token_bytes(ATTEMPT_BYTES)
+        self.answer: Answer | None = None
+        self.over = Once(loop)
+
+    def answered(self, answer: Answer) -> None:
+        self.answer = answer
+        self.over.set()
+
+
+class Connector:
+    """Connects, again and again until `connect_timeout_s`.
+
+    Thread: event loop only.
+    """
+
+    def __init__(self, engine: Engine) -> None:
+        """Begin with no attempt."""
+        self._engine = engine
+        self._attempts: dict[bytes, _Attempt] = {}
+
+    def answered(self, answer: Answer) -> None:
+        """Take a peer's answer; one to an attempt that is over is dropped."""
+        attempt = self._attempts.get(answer.attempt)
+        if attempt is not None:
+            attempt.answered(answer)
+
+    async def connect(self, target: Address | str) -> Endpoint:
+        """Connect; see `Fabric.connect`."""
+        limit_s = self._engine.options.connect_timeout_s
+        last: FabricioError | None = None
+        host_port = target if isinstance(target, str) and is_host_port(target) else None
+        address = self._known(target) if host_port is None else None
+        try:
+            async with asyncio.timeout(limit_s):
+                pause_s = FIRST_PAUSE_S
+                while True:
+                    try:
+                        if host_port is not None:
+                            address = self._known(await fetch_address(*split_host_port(host_port)))
+                        assert address is not None
+                        return await self._attempt(address)
+                    except PeerUnreachableError as error:
+                        if host_port is None:
+                            raise
+                        last = error  # a new process there may answer
+                    except PeerLostError as error:
+                        last = error
+                    await asyncio.sleep(pause_s)
+                    pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
+        except TimeoutError as error:
+            what = f": {last}" if last is not None else ", which did not answer"
+            raise PeerUnreachableError(
+                f"no connection to {target!s:.200} within connect_timeout_s={limit_s:g}{what}. "
+                f"Check that the peer runs, that it listens and that its address is current",
+                provider=self._engine.provider,
+            ) from (last or error)
+
+    def _known(self, target: Address | str) -> Address:
+        """Return the address, if this Fabric can speak to it at all."""
+        address = target if isinstance(target, Address) else Address.parse(target)
+        mine = self._engine.attributes.provider
+        if provider_family(address.provider) != provider_family(mine):
+            raise OptionsError(
+                f"the address is of provider {address.provider!r} and this Fabric uses {mine!r}: "
+                f"open one with provider={address.provider!r}, or have the peer use {mine!r}"
+            )
+        return address
+
+    async def _attempt(self, address: Address) -> Endpoint:
+        engine = self._engine
+        cookie = secrets.randbits(64)
+        channel = await self._add(address, cookie)
+        attempt = _Attempt(engine.loop)
+        self._attempts[attempt.name] = attempt
+        channel.on_failure = attempt.over.set
+        try:
+            mine = Hello(attempt=attempt.name, **own_terms(engine, channel.peer, cookie))
+            theirs = await self._ask(channel, mine, attempt)
+            check_compatible(mine, theirs)
+            if theirs.incarnation != address.incarnation:
+                raise PeerUnreachableError(
+                    "another process answers at this address, perhaps the peer after a restart: "
+                    "get its new address",
+                    provider=engine.provider,
+                )
+            endpoint = introduce(channel, theirs)
+            # Shows the peer that its answer has come, so that it hands out its endpoint.
+            channel.flush()
+        except BaseException:
+            channel.remove()
+            raise
+        finally:
+            channel.on_failure = None
+            del self._attempts[attempt.name]
+        return endpoint
+
+    async def _add(self, address: Address, cookie: int) -> Channel:
+        added = Once(self._engine.loop)
+        channels: list[Channel] = []
+        abandoned = False
+
+        def on_added(channel: Channel | None, error: FabricioError | None) -> None:
+            if channel is not None:
+                channels.append(channel)
+                if abandoned:
+                    channel.remove()
+            added.set(error)
+
+        add_peer(self._engine, address.lanes, cookie, on_added)
+        try:
+            await added.wait()
+        except BaseException:
+            abandoned = True
+            for channel in channels:
+                channel.remove()
+            raise
+        return channels[0]
+
+    async def _ask(self, channel: Channel, mine: Hello, attempt: _Attempt) -> HelloAccepted:
+        """Say hello until there is an answer; the peer knows a repetition by its attempt."""
+        body = mine.encode()
+        pause_s = FIRST_PAUSE_S
+        while not attempt.over.happened:
+            channel.hello(body)
+            try:
+                async with asyncio.timeout(pause_s):
+                    await attempt.over.wait()
+            except TimeoutError:
+                pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
+        attempt.over.check()
+        answer = attempt.answer
+        if isinstance(answer, HelloRefused):
+            raise RemoteProtocolError(f"the peer refuses the connection: {answer.reason}")
+        assert answer is not None
+        return answer

@@ -1,0 +1,197 @@
+"""Every exception that fabricio raises.
+
+Who is at fault shows in the class: `OptionsError`, `RegionError`, `LocalProtocolError`,
+`ClosedResourceError` and `BusyResourceError` are yours; `RemoteProtocolError` and
+`RemoteTransferError` are the peer's; `FabricError`, `CompletionError` and `BrokenResourceError`
+are the world's. Cancellation is always `asyncio.CancelledError` and is no part of this tree.
+
+All keyword arguments have defaults, so that every exception can be pickled and copied.
+"""
+
+from __future__ import annotations
+
+
+class FabricioError(Exception):
+    """Root of everything fabricio raises on purpose."""
+
+
+class OptionsError(FabricioError, ValueError):
+    """An option or an address is wrong; the text names option, value and cure."""
+
+
+class NoLibfabricError(FabricioError):
+    """No usable libfabric was found; the text says where it was sought and what to install."""
+
+
+class NoProviderError(FabricioError):
+    """The provider asked for does not exist here; the text says which do."""
+
+
+class AuthenticationError(FabricioError):
+    """The handshake was refused, since the two sides do not share the same secret."""
+
+
+class RegionError(FabricioError):
+    """A range, an access right, a page list or a region itself does not allow what was asked.
+
+    Nothing has been posted when this is raised.
+
+    Attributes:
+        position: place in the page list, counted from 0; None where no list is concerned.
+    """
+
+    def __init__(self, message: str = "", *, position: int | None = None) -> None:
+        """Keep the text and the position."""
+        super().__init__(message)
+        self.position = position
+
+
+class FabricError(FabricioError):
+    """A libfabric call failed.
+
+    Attributes:
+        code: positive errno, or libfabric's own number from 256 on; 0 where there is none.
+        name: its name, for example "FI_ENOMEM"; "" where there is none.
+        call: the libfabric call, for example "fi_mr_reg".
+        provider: name of the provider.
+        provider_code: the provider's own code, 0 if none.
+        provider_text: the provider's own text, "" if none.
+    """
+
+    def __init__(
+        self,
+        message: str = "",
+        *,
+        code: int = 0,
+        name: str = "",
+        call: str = "",
+        provider: str = "",
+        provider_code: int = 0,
+        provider_text: str = "",
+    ) -> None:
+        """Keep the text and the attributes."""
+        super().__init__(message)
+        self.code = code
+        self.name = name
+        self.call = call
+        self.provider = provider
+        self.provider_code = provider_code
+        self.provider_text = provider_text
+
+
+class ResourceExhaustedError(FabricError):
+    """Memory, descriptors or the NIC's own resources ran out (ENOMEM, ENOSPC, ENOMR, EMFILE)."""
+
+
+class UnsupportedError(FabricError):
+    """The provider or the build cannot do it (ENOSYS, EOPNOTSUPP, ENOPROTOOPT, EBADFLAGS)."""
+
+
+class PeerUnreachableError(FabricError, ConnectionError):
+    """No way to the peer, or no answer from it within `connect_timeout_s`."""
+
+
+class CompletionError(FabricioError):
+    """An operation was posted and then failed.
+
+    Attributes:
+        operation: "write", "read" or "send"; "" where none is concerned.
+        code: positive errno, or libfabric's own number from 256 on.
+        name: its name, for example "FI_EIO".
+        call: the libfabric call that reported it.
+        provider: name of the provider.
+        provider_code: the provider's own code, 0 if none.
+        provider_text: the provider's own text, "" if none.
+        pages_done: pages whose local completions were seen before the failure.
+        bytes_done: the same in bytes.
+        quiesced: False while the NIC may still hold the transfer's memory; the region stays
+            pinned until it does not.
+    """
+
+    def __init__(
+        self,
+        message: str = "",
+        *,
+        operation: str = "",
+        code: int = 0,
+        name: str = "",
+        call: str = "",
+        provider: str = "",
+        provider_code: int = 0,
+        provider_text: str = "",
+        pages_done: int = 0,
+        bytes_done: int = 0,
+        quiesced: bool = True,
+    ) -> None:
+        """Keep the text and the attributes."""
+        super().__init__(message)
+        self.operation = operation
+        self.code = code
+        self.name = name
+        self.call = call
+        self.provider = provider
+        self.provider_code = provider_code
+        self.provider_text = provider_text
+        self.pages_done = pages_done
+        self.bytes_done = bytes_done
+        self.quiesced = quiesced
+
+
+class TruncatedError(CompletionError):
+    """More arrived than the posted buffer holds (ETRUNC).
+
+    Attributes:
+        received_bytes: bytes that fitted.
+        overflow_bytes: bytes that did not.
+    """
+
+    received_bytes: int = 0
+    overflow_bytes: int = 0
+
+
+class RemoteAccessError(CompletionError):
+    """The peer's memory refused the access (EACCES, EKEYREJECTED, ENOKEY)."""
+
+
+class PeerLostError(CompletionError, ConnectionError):
+    """The peer died, left or was cut off (ECONNRESET, ECONNABORTED, ESHUTDOWN and the like)."""
+
+
+class RemoteTransferError(CompletionError):
+    """A transfer towards us failed at the peer, so its notification is not delivered.
+
+    The destination pages may hold some, all or none of the data. The endpoint lives on.
+
+    Attributes:
+        transfer: the peer's sequence number of the transfer.
+    """
+
+    transfer: int = 0
+
+
+class ClosedResourceError(FabricioError):
+    """You closed it."""
+
+
+class BrokenResourceError(FabricioError):
+    """The world broke it; the first cause is in `__cause__`."""
+
+
+class BusyResourceError(FabricioError):
+    """Two of your tasks use it at once in a way that only one may."""
+
+
+class WouldBlock(FabricioError):
+    """A `*_nowait` call would have had to wait."""
+
+
+class ProtocolError(FabricioError):
+    """The rules of the protocol between two peers were broken."""
+
+
+class LocalProtocolError(ProtocolError):
+    """By this side: a message that cannot be encoded or is too large. The endpoint lives on."""
+
+
+class RemoteProtocolError(ProtocolError):
+    """By the peer: the endpoint has failed; no other endpoint is concerned."""

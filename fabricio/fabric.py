@@ -1,0 +1,316 @@
+"""`Fabric`: opens libfabric, registers memory, connects and listens."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+import warnings
+import weakref
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import TYPE_CHECKING, Any, Self
+
+from fabricio import handshake
+from fabricio._ffi import native
+from fabricio.acceptor import Acceptor
+from fabricio.connector import Connector
+from fabricio.engine import Engine
+from fabricio.errors import (
+    ClosedResourceError,
+    FabricError,
+    FabricioError,
+    NoProviderError,
+    RemoteProtocolError,
+)
+from fabricio.listener import Listener
+from fabricio.memory import Access, MemoryRegion
+from fabricio.options import FabricOptions
+from fabricio.statistics import FabricStatistics
+from fabricio.waiting import Once
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from fabricio._ffi._native import FFI, Lib
+    from fabricio.address import Address
+    from fabricio.endpoint import Endpoint
+    from fabricio.statistics import FabricAttributes
+
+PROVIDER_VARIABLE = "FABRICIO_PROVIDER"
+
+# What is tried where nobody names a provider. Not shm: it reaches this host only.
+_AUTOMATIC = ("efa", "verbs", "tcp")
+# Providers whose reliable datagrams some libfabric versions offer under this layer only.
+_LAYERED = ("verbs", "tcp")
+_LAYER = ";ofi_rxm"
+
+# Codes by which a provider says that it is not there.
+_ABSENT = {errno.ENODATA, errno.ENOSYS, errno.ENODEV, errno.ENOENT}
+
+
+class Fabric:
+    """One opened provider: `async with Fabric(provider="tcp") as fabric`.
+
+    It belongs to the event loop that enters it, and ends with the block: endpoints part from their
+    peers, regions are deregistered, engine threads are joined.
+
+    Thread: event loop only; another loop, another thread and a forked child are refused.
+    """
+
+    def __init__(self, options: FabricOptions | None = None, **overrides: Any) -> None:  # noqa: ANN401  (FabricOptions types them)
+        """Set the options; entering opens.
+
+        Args:
+            options: all of them; None: the defaults.
+            overrides: single fields of `FabricOptions`, by name.
+
+        Raises: OptionsError: an option that does not exist, or a value that is not possible.
+        """
+        self._engine: Engine | None = None
+        self._entered = False
+        self._closing = False
+        self._closed: Once | None = None
+        self._options = FabricOptions.merged(options, overrides)
+
+    def __repr__(self) -> str:
+        """Show provider and state."""
+        if self._engine is None:
+            return f"<Fabric {'closed' if self._entered else 'not entered'}>"
+        state = "closing" if self._closing else "open" if self._engine.is_open else "broken"
+        return f"<Fabric {self._engine.provider} {self._engine.incarnation.hex()[:8]} {state}>"
+
+    def __del__(self) -> None:
+        """Complain about a Fabric that was dropped open; its finalizer has shut the engine."""
+        engine = self._engine
+        if engine is not None and not self._closing and not engine.forked:
+            warnings.warn(
+                f"{self!r} was dropped without aclose(): use `async with`",
+                ResourceWarning,
+                source=self,
+                stacklevel=2,
+            )
+
+    async def __aenter__(self) -> Self:
+        """Open the provider and start the engine's threads.
+
+        Returns: the Fabric.
+        Raises: NoLibfabricError: there is none to load; NoProviderError: the provider does not
+            exist here; FabricError: it cannot be opened; ClosedResourceError: entered before.
+        Cancellation: everything is closed before CancelledError is raised.
+        """
+        if self._entered:
+            raise ClosedResourceError("a Fabric is entered once: make another")
+        self._entered = True
+        loop = asyncio.get_running_loop()
+        engine = await self._open(loop, await _load(loop))
+        self._engine = engine
+        self._closed = Once(loop)
+        self._connector = Connector(engine)
+        self._acceptor = Acceptor(engine)
+        engine.reader.on_hello = partial(_route_hello, self._acceptor, self._connector)
+        # The engine's threads must end before the process does, and with a Fabric that nobody has
+        # closed; it does not know this object, so that dropping it is noticed.
+        weakref.finalize(self, engine.shut).atexit = False
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Close."""
+        await self.aclose()
+
+    @property
+    def options(self) -> FabricOptions:
+        """As given, defaults filled in."""
+        return self._options
+
+    @property
+    def address(self) -> Address:
+        """Where peers find this Fabric; `str` of it can be given to them in any way."""
+        return self._running().address
+
+    @property
+    def attributes(self) -> FabricAttributes:
+        """What was opened."""
+        return self._running().attributes
+
+    def statistics(self) -> FabricStatistics:
+        """Return what was counted since the Fabric opened.
+
+        Raises: ClosedResourceError: not entered, or closed.
+        """
+        engine = self._running()
+        struct = engine.ffi.new("struct fab_statistics *")
+        engine.lib.fab_engine_statistics(engine.handle, struct)
+        duplicates = engine.duplicate_frames
+        duplicates += sum(channel.duplicate_count for channel in engine.channels)
+        return FabricStatistics.from_struct(
+            struct, refused_hellos=self._acceptor.refused_count, duplicate_frames=duplicates
+        )
+
+    async def register(self, obj: object, access: Access = "rw") -> MemoryRegion:
+        """Register memory, for transfers from here and, as far as allowed, from peers.
+
+        Args:
+            obj: anything contiguous with memory: numpy array, bytearray, mmap, memoryview, array,
+                CPU tensor; any shape and dtype, at least one byte. It stays exported.
+            access: what may be granted to peers at most: "r", "w", "rw" or "" for nothing. Read-
+                only objects need "r" or "".
+
+        Returns: the region; closed by its `deregister`, by `async with`, or with the Fabric.
+        Raises: RegionError: no memory, not contiguous, empty, or read-only with "w" in `access`;
+            UnsupportedError: GPU memory; ResourceExhaustedError: RLIMIT_MEMLOCK or the NIC's own
+            limit; FabricError: the provider refuses.
+        Cancellation: the registration is undone, later; nobody waits for it then.
+        Thread: event loop only.   Source: fi_mr(3).
+        """
+        return await MemoryRegion.register(self._usable(), obj, access)
+
+    async def connect(self, target: Address | str) -> Endpoint:
+        """Connect to a peer that listens, or will within `connect_timeout_s`.
+
+        Args:
+            target: the peer's address, or its text, or "host:port" of its rendezvous.
+
+        Returns: an endpoint, yours to close.
+        Raises: OptionsError: no address, or one of another provider; PeerUnreachableError: no
+            answer in time, or by another process than the address names; RemoteProtocolError:
+            the two sides do not fit together, and the text says why.
+        Cancellation: the attempt is given up; the peer does not notice more than a hello.
+        Thread: event loop only.   Source: fi_av(3).
+        """
+        self._usable()
+        return await self._connector.connect(target)
+
+    def listen(self, host_port: str | None = None) -> Listener:
+        """Prepare to take peers: `async with fabric.listen() as listener`.
+
+        Args:
+            host_port: TCP port that says this Fabric's address to whoever connects there, such as
+                "0.0.0.0:7000"; port 0: any free one. None: peers must know the address.
+
+        Returns: an async iterator of endpoints, to be entered.
+        Raises: OptionsError: not "host:port".
+        Thread: event loop only.
+        """
+        return Listener(self._usable(), self._acceptor, host_port)
+
+    async def aclose(self) -> None:
+        """Close endpoints, then regions, then the engine. Idempotent.
+
+        Endpoints send what was accepted and part from their peers, which is bounded by
+        `peer_timeout_s`. Whatever still runs ends with ClosedResourceError. Memory is let go only
+        when nothing can touch it any more.
+
+        Cancellation: waits for no peer any longer; everything is freed before CancelledError is
+        raised.
+        Thread: event loop only.   Source: fi_domain(3), fi_endpoint(3).
+        """
+        self._entered = True
+        engine = self._engine
+        if engine is None or engine.forked:
+            return
+        if self._closed is not None and self._closed.happened:
+            return
+        engine.check_loop()
+        assert self._closed is not None
+        if self._closing:
+            await self._closed.wait()
+            return
+        self._closing = True
+        try:
+            try:
+                await self._close_parts(engine)
+            finally:
+                await engine.close()
+        finally:
+            self._closed.set()
+
+    async def _close_parts(self, engine: Engine) -> None:
+        """Close listeners and endpoints, all at once."""
+        self._acceptor.close()
+        closings = [taker.aclose() for taker in self._acceptor.takers]
+        closings += [channel.aclose() for channel in engine.channels]
+        tasks = [engine.loop.create_task(closing) for closing in closings]
+        cancelled: asyncio.CancelledError | None = None
+        while pending := [task for task in tasks if not task.done()]:
+            try:
+                await asyncio.wait(pending)
+            except asyncio.CancelledError as error:
+                cancelled = error
+                for task in pending:
+                    task.cancel()  # they free everything, without grace
+        errors = [task.exception() for task in tasks if not task.cancelled()]
+        for failure in (cancelled, *errors):
+            if failure is not None:
+                raise failure
+
+    async def _open(self, loop: asyncio.AbstractEventLoop, library: tuple[FFI, Lib]) -> Engine:
+        """Open the provider asked for, or the first that works."""
+        asked = self._options.provider or os.environ.get(PROVIDER_VARIABLE) or None
+        names = (asked,) if asked is not None else _AUTOMATIC
+        failures: list[FabricioError] = []
+        for name in names:
+            for provider in (name, name + _LAYER) if name in _LAYERED else (name,):
+                try:
+                    engine = Engine(library, loop, self._options, provider)
+                    await engine.open()
+                except FabricError as error:
+                    if asked is not None and error.code not in _ABSENT:
+                        raise
+                    failures.append(error)
+                except NoProviderError as error:
+                    failures.append(error)
+                else:
+                    return engine
+        what = f"provider {asked!r} is" if asked is not None else f"none of {', '.join(names)} is"
+        raise NoProviderError(
+            f"{what} usable here: {'; '.join(map(str, failures))}. Run `fabricio info` to see what "
+            f"libfabric offers, and choose with provider= or {PROVIDER_VARIABLE}"
+        ) from failures[-1]
+
+    def _running(self) -> Engine:
+        """Return the engine, if there is one to ask."""
+        if self._engine is None:
+            raise ClosedResourceError(
+                "this Fabric is not open: enter it first, with `async with Fabric(...) as fabric`"
+            )
+        if not self._engine.has_workers:
+            self._engine.check()
+        return self._engine
+
+    def _usable(self) -> Engine:
+        """Return the engine, if it may be used from here and now."""
+        engine = self._running()
+        if self._closing:
+            raise ClosedResourceError("this Fabric is closed: open another")
+        engine.check()
+        return engine
+
+
+async def _load(loop: asyncio.AbstractEventLoop) -> tuple[FFI, Lib]:
+    """Load libfabric and the engine: that reads files, so not on the loop."""
+    if native.cache_info().currsize:
+        return native()
+    pool = ThreadPoolExecutor(1, thread_name_prefix="fabricio-load")
+    try:
+        return await loop.run_in_executor(pool, native)
+    finally:
+        pool.shutdown(wait=False)  # the thread ends by itself, now
+
+
+def _route_hello(acceptor: Acceptor, connector: Connector, data: bytes) -> None:
+    """Take a frame from a peer that is none yet. Knows no Fabric, so that one can be dropped."""
+    try:
+        greeting = handshake.decode(data)
+    except RemoteProtocolError:
+        acceptor.refused_count += 1
+        return
+    if isinstance(greeting, handshake.Hello):
+        acceptor.hello(greeting)
+    else:
+        connector.answered(greeting)

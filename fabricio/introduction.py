@@ -1,0 +1,105 @@
+"""What both sides of a connect do: take a peer in, say who we are, begin with messages."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, TypedDict
+
+from fabricio._ffi.check import check
+from fabricio.address import Address
+from fabricio.channel import Channel
+from fabricio.endpoint import Endpoint
+from fabricio.errors import OptionsError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from fabricio.completion import Completion
+    from fabricio.engine import Engine
+    from fabricio.errors import FabricioError
+    from fabricio.handshake import Terms
+
+
+class OwnTerms(TypedDict):
+    """The fields of `Terms`, filled by this side."""
+
+    provider: str
+    incarnation: bytes
+    lanes: tuple[bytes, ...]
+    slot: int
+    cookie: int
+    immediate_bytes: int
+    max_message_bytes: int
+    receive_window_bytes: int
+    frame_bytes: int
+
+
+def own_terms(engine: Engine, slot: int, cookie: int) -> OwnTerms:
+    """Say who we are, to a peer that has our slot `slot`."""
+    attributes, options = engine.attributes, engine.options
+    return OwnTerms(
+        provider=attributes.provider,
+        incarnation=engine.incarnation,
+        lanes=engine.address.lanes,
+        slot=slot,
+        cookie=cookie,
+        immediate_bytes=attributes.immediate_bytes,
+        max_message_bytes=options.max_message_bytes,
+        receive_window_bytes=options.receive_window_bytes,
+        frame_bytes=attributes.frame_bytes,
+    )
+
+
+def add_peer(
+    engine: Engine,
+    lanes: tuple[bytes, ...],
+    cookie: int,
+    on_added: Callable[[Channel | None, FabricioError | None], object],
+) -> None:
+    """Have the engine take in a peer.
+
+    Args:
+        engine: the engine.
+        lanes: raw address of each of the peer's lanes.
+        cookie: random number that the peer must put into every frame.
+        on_added: called once, with the channel of the new slot or with why there is none.
+
+    Raises: OptionsError: addresses of different length; FabricError: out of memory; what
+        `Engine.check` raises.
+    """
+    engine.check()
+    if len({len(lane) for lane in lanes}) != 1:
+        raise OptionsError("the peer's lanes have addresses of different length: copy it anew")
+
+    def added(completion: Completion) -> None:
+        if completion.status or completion.cause is not None:
+            on_added(None, engine.error(completion))
+        else:
+            on_added(Channel(engine, completion.peer), None)
+
+    token = engine.reader.expect(added)
+    addresses = b"".join(lanes)
+    rc = engine.lib.fab_peer_add(engine.handle, token, cookie, addresses, len(lanes[0]), len(lanes))
+    if rc < 0:
+        engine.reader.forget(token)
+    check(rc, "fi_av_insert", provider=engine.provider)
+
+
+def introduce(channel: Channel, theirs: Terms) -> Endpoint:
+    """Begin with a peer that has said who it is.
+
+    Args:
+        channel: of the peer's slot here.
+        theirs: its terms, compatible with ours.
+
+    Raises: RemoteProtocolError: its limits make no sense; FabricError: the engine refuses.
+    """
+    engine = channel.engine
+    channel.attach(theirs.slot, theirs.cookie)
+    endpoint = Endpoint(channel, Address(theirs.provider, theirs.incarnation, theirs.lanes))
+    channel.open(
+        theirs.incarnation,
+        frame_bytes=min(engine.attributes.frame_bytes, theirs.frame_bytes),
+        max_message_bytes=min(engine.options.max_message_bytes, theirs.max_message_bytes),
+        send_window_bytes=theirs.receive_window_bytes,
+    )
+    return endpoint

@@ -1,0 +1,381 @@
+"""Memory regions: ours, shared ones on their way to a peer, and a peer's."""
+
+from __future__ import annotations
+
+import secrets
+from typing import TYPE_CHECKING, Literal, Self
+
+import msgpack
+
+from fabricio._ffi.check import check
+from fabricio.buffers import describe
+from fabricio.codec import REGION_EXT_CODE
+from fabricio.descriptor import READ, WRITE, Descriptor
+from fabricio.errors import LocalProtocolError, RegionError
+from fabricio.waiting import Once
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from fabricio._ffi._native import Region
+    from fabricio.buffers import Buffer
+    from fabricio.completion import Completion
+    from fabricio.engine import Engine
+
+Access = Literal["", "r", "w", "rw"]
+
+_ACCESS_BITS: dict[str, int] = {"": 0, "r": READ, "w": WRITE, "rw": READ | WRITE}
+_ACCESS_NAMES: tuple[Access, ...] = ("", "r", "w", "rw")
+
+
+class SharedRegion:
+    """A part of a region, ready to be put into a message; it arrives as a `RemoteRegion`."""
+
+    __slots__ = ("access", "length_bytes", "offset_bytes", "region")
+
+    def __init__(
+        self, region: MemoryRegion, offset_bytes: int, length_bytes: int, access: int
+    ) -> None:
+        """Keep what `MemoryRegion.share` has checked."""
+        self.region = region
+        self.offset_bytes = offset_bytes
+        self.length_bytes = length_bytes
+        self.access = access
+
+    def __repr__(self) -> str:
+        """Show length and access."""
+        return f"<SharedRegion {self.length_bytes} bytes {_ACCESS_NAMES[self.access]!r}>"
+
+    def encode(self, engine: Engine) -> bytes:
+        """Return the descriptor for a message of one of `engine`'s endpoints.
+
+        Raises: LocalProtocolError: the region is another Fabric's; RegionError: it is closed.
+        """
+        if self.region.engine is not engine:
+            raise LocalProtocolError(
+                "a region of another Fabric is in this message: register the memory with the "
+                "Fabric whose endpoint sends it"
+            )
+        return self.region.describe(self.offset_bytes, self.length_bytes, self.access)
+
+
+class RegionSlice:
+    """Some bytes of a `MemoryRegion`, usable wherever the region is.
+
+    Attributes:
+        region: the region it is a part of.
+        offset_bytes: its first byte, counted from the region's.
+        length_bytes: 0 or more.
+    """
+
+    __slots__ = ("length_bytes", "offset_bytes", "region")
+
+    def __init__(self, region: MemoryRegion, offset_bytes: int, length_bytes: int) -> None:
+        """Keep what slicing has checked."""
+        self.region = region
+        self.offset_bytes = offset_bytes
+        self.length_bytes = length_bytes
+
+    def __repr__(self) -> str:
+        """Show the range."""
+        end = self.offset_bytes + self.length_bytes
+        return f"<RegionSlice [{self.offset_bytes}:{end}] of {self.region!r}>"
+
+    def __getitem__(self, key: slice) -> RegionSlice:
+        """Return a part, by bytes counted from this slice's first.
+
+        Raises: RegionError: not within this slice, or with a step.
+        """
+        start, stop = slice_bounds(key, self.length_bytes)
+        return RegionSlice(self.region, self.offset_bytes + start, stop - start)
+
+    def share(self, access: Access) -> SharedRegion:
+        """Allow peers to reach these bytes; see `MemoryRegion.share`."""
+        bits = self.region.grant(access)
+        return SharedRegion(self.region, self.offset_bytes, self.length_bytes, bits)
+
+
+class MemoryRegion:
+    """Registered memory. Made by `Fabric.register`.
+
+    The memory's object stays exported (a `bytearray` cannot be resized) until `deregister` is
+    done or the Fabric is closed.
+
+    Attributes:
+        address: virtual address of the first byte.
+        length_bytes: at least 1.
+        access: what peers may be granted at most: "", "r", "w" or "rw".
+        path: "direct": the NIC reaches the memory itself.
+        engine: the engine it is registered with.
+
+    Thread: event loop only.
+    """
+
+    path: Literal["direct"] = "direct"
+
+    def __init__(self, engine: Engine, buffer: Buffer, access: int) -> None:
+        """Ask the engine to register; `Fabric.register` then waits for `opened`."""
+        self.engine = engine
+        self.address = buffer.address
+        self.length_bytes = buffer.nbytes
+        self.access: Access = _ACCESS_NAMES[access]
+        self.readonly = buffer.readonly
+        self._bits = access
+        self._buffer: Buffer | None = buffer
+        self._closing = False
+        self._opened = Once(engine.loop)
+        self._closed = Once(engine.loop)
+        lib = engine.lib
+        self._token = engine.reader.expect(self._on_completion)
+        out = engine.ffi.new("struct fab_region **")
+        key = secrets.randbits(8 * min(engine.attributes.key_bytes, 8))
+        rc = lib.fab_region_register(
+            engine.handle, self._token, self.address, self.length_bytes, access, key, out
+        )
+        if rc < 0:
+            engine.reader.forget(self._token)
+        check(rc, "fi_mr_reg", provider=engine.provider)
+        self._handle: Region = out[0]
+        engine.dependents.add(self)
+
+    @classmethod
+    async def register(cls, engine: Engine, obj: object, access: str) -> Self:
+        """Register an object's memory; see `Fabric.register`."""
+        bits = _access_bits(access)
+        buffer = describe(obj)
+        if buffer.readonly and bits & WRITE:
+            raise RegionError(
+                f"this {type(obj).__name__} is read-only, so peers cannot be let write: pass "
+                f'access="r" or access=""'
+            )
+        region = cls(engine, buffer, bits)
+        try:
+            await region._opened.wait()
+        except BaseException:
+            region._begin_close()
+            raise
+        return region
+
+    def __repr__(self) -> str:
+        """Show length, access and state."""
+        state = " deregistered" if self._closing else ""
+        return f"<MemoryRegion {self.length_bytes} bytes {self.access!r}{state}>"
+
+    def __getitem__(self, key: slice) -> RegionSlice:
+        """Return a part of it, by bytes: `region[4096:8192]`.
+
+        Args:
+            key: start and stop in bytes; negative ones count from the end; no step.
+
+        Raises: RegionError: not within the region, or with a step.
+        """
+        start, stop = slice_bounds(key, self.length_bytes)
+        return RegionSlice(self, start, stop - start)
+
+    async def __aenter__(self) -> Self:
+        """Return the region; leaving the block deregisters it."""
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Deregister."""
+        await self.deregister()
+
+    @property
+    def closed(self) -> bool:
+        """Whether `deregister` was called, or the Fabric closed."""
+        return self._closing
+
+    def share(self, access: Access) -> SharedRegion:
+        """Allow peers to reach the whole region, by a token that goes into messages.
+
+        Args:
+            access: "r", "w" or "rw"; no more than the region was registered with.
+
+        Returns: an object for `Endpoint.send` and `notify=`, any number of times, on any endpoint
+            of this Fabric; the peer gets a `RemoteRegion`.
+        Raises: RegionError: access not granted by `register`, or the region is deregistered.
+        Thread: event loop only.
+        """
+        return SharedRegion(self, 0, self.length_bytes, self.grant(access))
+
+    def grant(self, access: str) -> int:
+        """Check that an access may be given to peers, and return its bits."""
+        bits = _access_bits(access)
+        self.check_open()
+        if bits == 0:
+            raise RegionError('share("") gives nothing: use "r", "w" or "rw"')
+        if bits & ~self._bits:
+            raise RegionError(
+                f"share({access!r}) is more than the region was registered with, "
+                f"access={self.access!r}: register it with access={access!r} or more"
+            )
+        return bits
+
+    def describe(self, offset_bytes: int, length_bytes: int, access: int) -> bytes:
+        """Encode a part of the region for a message."""
+        self.check_open()
+        lib = self.engine.lib
+        attributes = self.engine.attributes
+        lanes = range(attributes.worker_count * attributes.lane_count)
+        return Descriptor(
+            access,
+            self.engine.incarnation,
+            self._token,
+            lib.fab_region_base(self._handle) + offset_bytes,
+            length_bytes,
+            tuple(lib.fab_region_key(self._handle, lane) for lane in lanes),
+        ).encode()
+
+    def check_open(self) -> Region:
+        """Return the engine's region.
+
+        Raises: RegionError: it is deregistered.
+        """
+        if self._closing:
+            raise RegionError("this region is deregistered: register the memory again")
+        return self._handle
+
+    async def deregister(self) -> None:
+        """Close the region, once no transfer of this side uses it, and let go of its memory.
+
+        Peers that still access it get errors. Idempotent.
+
+        Raises: FabricioError: called from another loop or thread.
+        Cancellation: the region is closed all the same, later; nobody waits for it then.
+        Thread: event loop only.   Source: fi_mr(3).
+        """
+        self.engine.check_loop()
+        self._begin_close()
+        await self._closed.wait()
+
+    def engine_failed(self, cause: Exception) -> None:
+        """Wait no longer: the engine answers no more. The memory is let go when it is closed."""
+        self._closing = True
+        self._opened.set(cause)
+        self._closed.set()
+
+    def engine_closed(self) -> None:
+        """Let go of the memory: nothing can use it any more."""
+        self._closing = True
+        self._buffer = None
+        if not self.engine.loop.is_closed():
+            self._closed.set()
+
+    def _begin_close(self) -> None:
+        if self._closing:
+            return
+        self._closing = True
+        # What fails here is the queue to the worker; the engine's end closes the region then.
+        check(
+            self.engine.lib.fab_region_deregister(self.engine.handle, self._handle),
+            "fi_close",
+            provider=self.engine.provider,
+        )
+
+    def _on_completion(self, completion: Completion) -> None:
+        engine = self.engine
+        if completion.kind == engine.lib.FAB_REGION_DEREGISTERED:
+            engine.dependents.discard(self)
+            self._buffer = None
+            self._closed.set()
+        elif completion.kind == engine.lib.FAB_REGION_REGISTERED and not completion.status:
+            self._opened.set()
+        elif completion.cause is None:
+            self._opened.set(engine.error(completion))
+
+
+class RemoteRegion:
+    """A peer's memory, as it came in a message; usable on the endpoint that it came over.
+
+    Attributes:
+        endpoint: where it can be used.
+        length_bytes: 0 or more.
+        access: "r", "w" or "rw".
+        base: address of the first byte, as the provider wants it named.
+        key: remote key.
+    """
+
+    __slots__ = ("access", "base", "endpoint", "key", "length_bytes")
+
+    def __init__(
+        self, endpoint: object, base: int, length_bytes: int, access: Access, key: int
+    ) -> None:
+        """Keep what a descriptor said."""
+        self.endpoint = endpoint
+        self.base = base
+        self.length_bytes = length_bytes
+        self.access = access
+        self.key = key
+
+    @classmethod
+    def from_descriptor(cls, endpoint: object, descriptor: Descriptor) -> Self:
+        """Bind a descriptor to the endpoint that it came over."""
+        access = _ACCESS_NAMES[descriptor.access]
+        base, length, key = descriptor.base, descriptor.length_bytes, descriptor.keys[0]
+        return cls(endpoint, base, length, access, key)
+
+    def __repr__(self) -> str:
+        """Show length and access, never the key."""
+        return f"<RemoteRegion {self.length_bytes} bytes {self.access!r}>"
+
+    def __getitem__(self, key: slice) -> RemoteRegion:
+        """Return a part of it, by bytes.
+
+        Raises: RegionError: not within the region, or with a step.
+        """
+        start, stop = slice_bounds(key, self.length_bytes)
+        return RemoteRegion(self.endpoint, self.base + start, stop - start, self.access, self.key)
+
+
+def pack_shared(value: object, engine: Engine) -> msgpack.ExtType:
+    """Encode what a message may hold besides plain values: a `SharedRegion`.
+
+    Args:
+        value: something that msgpack does not know.
+        engine: of the endpoint that sends it.
+
+    Raises: LocalProtocolError: another kind of region; RegionError: a closed region; TypeError:
+        anything else.
+    """
+    if isinstance(value, SharedRegion):
+        return msgpack.ExtType(REGION_EXT_CODE, value.encode(engine))
+    if isinstance(value, (MemoryRegion, RegionSlice)):
+        raise LocalProtocolError("a region is in this message: put region.share(access) into it")
+    if isinstance(value, RemoteRegion):
+        raise LocalProtocolError(
+            "a peer's region is in this message: only its owner can share it, with each peer"
+        )
+    raise TypeError(f"{type(value).__name__} is no message value")
+
+
+def slice_bounds(key: slice, length_bytes: int) -> tuple[int, int]:
+    """Return start and stop of a slice by bytes, refusing what Python would clip silently.
+
+    Raises: RegionError: a step, a bound that is no integer, or a range that is not inside.
+    """
+    if not isinstance(key, slice) or key.step not in (None, 1):
+        raise RegionError("regions are sliced by bytes, without a step: region[start:stop]")
+    try:
+        start, stop, _ = key.indices(length_bytes)
+    except TypeError as error:
+        raise RegionError(f"region slice bounds are integers: {error}") from error
+    for name, bound in (("start", key.start), ("stop", key.stop)):
+        if bound is not None and not -length_bytes <= int(bound) <= length_bytes:
+            raise RegionError(
+                f"slice {name} {bound} is outside of the region, which has {length_bytes} bytes"
+            )
+    if start > stop:
+        raise RegionError(f"slice start {start} is behind its stop {stop}")
+    return start, stop
+
+
+def _access_bits(access: str) -> int:
+    bits = _ACCESS_BITS.get(access) if isinstance(access, str) else None
+    if bits is None:
+        raise RegionError(f'access={access!r} is unknown: use "", "r", "w" or "rw"')
+    return bits

@@ -1,0 +1,454 @@
+"""Messages between two endpoints, as frames: no socket, no clock, no event loop.
+
+Sending: `send` queues a message, `next_frame` gives the frames that may leave now. Receiving:
+`receive` takes one frame and returns events. Call `next_frame` until it returns None after each
+`send`, `receive`, `consumed`, `flush`, `close` and `fail`.
+
+Frames (frames.py) may come late, out of order or twice; messages come out once and in order.
+
+Window: a message costs `max(encoded bytes, 256)`, its charge, from its first frame on until the
+peer's application has taken it (`consumed`). M1 to M6 are the rules; each has a test.
+
+- M1 A message may start when its full charge fits into what is left of the window; once started,
+  its other frames are not held up. Messages never overtake each other.
+- M2 The window holds at least max_message_bytes + 256, so an empty window lets any message start.
+- M3 Each frame carries the total charge consumed so far. A CREDIT frame goes when
+  `min(window // 4, window - largest charge)` is owed and no other frame is there to carry it. So
+  while none goes, the sender has room for the largest charge, once all else was consumed: a
+  message never waits for credit that the receiver holds back.
+- M4 CREDIT, FLUSH, FLUSHED and ERROR frames cost nothing and never wait for the window. They are
+  few: at most one FLUSH is unanswered, and CREDIT frames are as rare as M3 says.
+- M5 Every frame but the last of a message carries at least 512 bytes of it, so no more than
+  window / 256 data frames can be under way: the room for reordering is bounded by that.
+- M6 A receiver holds at most one window of unread messages (one of them in parts) and one window
+  of frames that came too early. Who makes it exceed this breaks the protocol.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from fabricio.codec import Bytes, ValueCodec
+from fabricio.errors import ClosedResourceError, RemoteProtocolError
+from fabricio.frames import (
+    CLOSE,
+    CREDIT,
+    DATA,
+    ERROR,
+    FIRST,
+    FLUSH,
+    FLUSHED,
+    HEADER,
+    LAST,
+    MAX_ERROR_BYTES,
+    MIN_CHARGE_BYTES,
+    MIN_FRAGMENT_BYTES,
+    MIN_FRAME_BYTES,
+    NOTIFY,
+    EarlyFrames,
+    Frame,
+    refuse,
+)
+from fabricio.outgoing import Outgoing
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_ALL_FLAGS = FIRST | LAST | NOTIFY
+
+
+@dataclass(frozen=True, slots=True)
+class MessageReceived:
+    """A whole message.
+
+    Attributes:
+        value: what was sent.
+        charge: to be given to `consumed` when the application has taken the message.
+        transfer: sequence number of the peer's transfer that it must wait for; None: none.
+    """
+
+    value: object
+    charge: int
+    transfer: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class PeerClosed:
+    """The peer sends no more messages; all it sent has been received."""
+
+
+@dataclass(frozen=True, slots=True)
+class PeerError:
+    """The peer gave up this endpoint, for the reason in `text`; nothing more comes."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class FlushAcknowledged:
+    """The peer has received all messages that were queued before `flush` returned `token`."""
+
+    token: int
+
+
+@dataclass(frozen=True, slots=True)
+class WindowOpened:
+    """A message that had to wait may start: call `next_frame`."""
+
+
+Event = MessageReceived | PeerClosed | PeerError | FlushAcknowledged | WindowOpened
+
+
+class MessageStream:
+    """Both directions of messages with one peer.
+
+    Thread: one at a time; nothing here waits.   Source: fi_msg(3) for what frames travel on.
+    """
+
+    def __init__(
+        self,
+        *,
+        frame_bytes: int,
+        max_message_bytes: int,
+        send_window_bytes: int,
+        receive_window_bytes: int,
+        pack_default: Callable[[Any], Any] | None = None,
+        ext_hook: Callable[[int, bytes], Any] | None = None,
+    ) -> None:
+        """Start at sequence 0 in both directions.
+
+        Args:
+            frame_bytes: longest frame either way, header included: the smaller of both sides'.
+            max_message_bytes: longest encoded message either way: the smaller of both sides'.
+            send_window_bytes: the peer's receive window.
+            receive_window_bytes: this side's.
+            pack_default: see `ValueCodec`.
+            ext_hook: see `ValueCodec`.
+
+        Raises:
+            ValueError: a frame or a window is too small (M2, M5).
+        """
+        if frame_bytes < MIN_FRAME_BYTES:
+            raise ValueError(f"frame_bytes={frame_bytes} is less than {MIN_FRAME_BYTES}")
+        largest_charge = max(max_message_bytes, MIN_CHARGE_BYTES)
+        least = max_message_bytes + MIN_CHARGE_BYTES
+        if min(send_window_bytes, receive_window_bytes) < least:
+            raise ValueError(
+                f"send_window_bytes={send_window_bytes} or receive_window_bytes="
+                f"{receive_window_bytes} is less than {least}, the longest message and "
+                f"{MIN_CHARGE_BYTES}"
+            )
+        self._codec = ValueCodec(
+            max_message_bytes=max_message_bytes, pack_default=pack_default, ext_hook=ext_hook
+        )
+        self._frame_bytes = frame_bytes
+        self._max_message_bytes = max_message_bytes
+        # Sending.
+        self._out = Outgoing(frame_bytes=frame_bytes, window_bytes=send_window_bytes)
+        self._sequence = 0
+        self._flushes: deque[tuple[int, int]] = deque()  # token, messages before it
+        self._flush_token = 0
+        self._flush_out = 0  # token of the FLUSH frame under way, else 0
+        self._flush_done = 0
+        self._flush_answer = 0  # token to acknowledge, else 0
+        self._close_due = False
+        self._error_due: bytes | None = None
+        self._closed = False
+        self._failed = False
+        # Receiving.
+        self._receive_window = receive_window_bytes
+        self._expected = 0
+        self._early = EarlyFrames(
+            # DATA by M5, CREDIT by M3, then FLUSH, FLUSHED, CLOSE and ERROR.
+            limit_count=receive_window_bytes // MIN_CHARGE_BYTES
+            + send_window_bytes // _credit_threshold(send_window_bytes, largest_charge)
+            + 4,
+            limit_bytes=receive_window_bytes + MAX_ERROR_BYTES,
+        )
+        self._parts: bytearray | None = None  # of a message whose last frame is still to come
+        self._parts_announced: tuple[int, int | None] = (0, None)  # total bytes and transfer
+        self._received_charge = 0
+        self._consumed_charge = 0
+        self._announced_charge = 0
+        self._threshold = _credit_threshold(receive_window_bytes, largest_charge)
+        self._peer_flush = 0
+        self._peer_closed = False
+        self._peer_failed = False
+        self._broken: str | None = None
+
+    def __repr__(self) -> str:
+        """Say what is queued, under way and unread."""
+        return (
+            f"<MessageStream {self._out!r} "
+            f"unread={self._received_charge - self._consumed_charge}/{self._receive_window} "
+            f"early={len(self._early)} duplicates={self.duplicate_count}>"
+        )
+
+    @property
+    def queued_bytes(self) -> int:
+        """Encoded bytes that `next_frame` has not handed out yet."""
+        return self._out.queued_bytes
+
+    @property
+    def sent_count(self) -> int:
+        """Messages handed out entirely or withdrawn, up to the first of which neither is true."""
+        return self._out.sent_count
+
+    @property
+    def duplicate_count(self) -> int:
+        """Frames that came again and were dropped."""
+        return self._early.duplicate_count
+
+    @property
+    def pending(self) -> bool:
+        """Whether the next message waits for the window (M1)."""
+        return self._out.blocked
+
+    def send(self, value: object, transfer: int | None = None) -> int:
+        """Queue one message.
+
+        Args:
+            value: see `ValueCodec`.
+            transfer: 64-bit sequence number of the transfer that it is the notification of.
+
+        Returns:
+            Its number, counted from 1: all of it has been handed out when `sent_count` has reached
+            it.
+
+        Raises:
+            LocalProtocolError: unencodable or too large; nothing was queued.
+            ClosedResourceError: after `close` or `fail`.
+        """
+        if self._closed:
+            raise ClosedResourceError("no message can be sent on a closed endpoint")
+        if transfer is not None and not 0 <= transfer < 1 << 64:
+            raise ValueError(f"transfer={transfer} does not fit into 64 bits")
+        return self._out.put(self._codec.encode(value), transfer)
+
+    def withdraw(self, number: int) -> bool:
+        """Take a queued message back.
+
+        Args:
+            number: what `send` returned.
+
+        Returns:
+            Whether it is gone; False if some or all of it has been handed out, or it was withdrawn
+            before.
+        """
+        return self._out.withdraw(number)
+
+    def next_frame(self) -> Frame | None:
+        """Take the next frame that may leave now, in the order in which frames must leave.
+
+        Returns:
+            Header and slice of a message, both valid for as long as they are held; None: nothing
+            may leave until something else happens.
+        """
+        if self._failed:
+            text, self._error_due = self._error_due, None
+            return None if text is None else (self._header(ERROR, 0, len(text), 0), text)
+        if self._flush_answer:
+            token, self._flush_answer = self._flush_answer, 0
+            return self._header(FLUSHED, 0, 0, token), b""
+        if self._flushes and not self._flush_out and self._flushes[0][1] <= self._out.sent_count:
+            while self._flushes and self._flushes[0][1] <= self._out.sent_count:
+                self._flush_out = self._flushes.popleft()[0]
+            return self._header(FLUSH, 0, 0, self._flush_out), b""
+        fragment = self._out.take()
+        if fragment is not None:
+            flags, total, transfer, body = fragment
+            return self._header(DATA, flags, total, transfer), body
+        if self._credit_due():
+            return self._header(CREDIT, 0, 0, 0), b""
+        if self._close_due and self._out.empty:
+            self._close_due = False
+            return self._header(CLOSE, 0, 0, 0), b""
+        return None
+
+    def receive(self, data: Bytes) -> list[Event]:
+        """Take one frame from the peer.
+
+        Args:
+            data: header and slice; not used after this returns.
+
+        Returns:
+            What became known, in order: of this frame and of those that had come too early.
+
+        Raises:
+            RemoteProtocolError: the peer broke a rule. The stream is broken then: give up the
+                endpoint; each further call raises the same again.
+        """
+        if self._broken is not None:
+            raise RemoteProtocolError(self._broken)
+        events: list[Event] = []
+        try:
+            if not HEADER.size <= len(data) <= self._frame_bytes:
+                refuse(f"a frame of {len(data)} bytes, not of {HEADER.size} to {self._frame_bytes}")
+            header = HEADER.unpack_from(data)
+            if header[4] != self._expected:
+                self._early.keep(header[4], self._expected, data)
+                return events
+            self._process(header, data, events)
+            if self._early:
+                while (early := self._early.take(self._expected)) is not None:
+                    self._process(HEADER.unpack_from(early), early, events)
+        except RemoteProtocolError as error:
+            self._broken = str(error)
+            raise
+        return events
+
+    def consumed(self, charge: int) -> bool:
+        """Give a message's charge back, since the application has taken the message.
+
+        Args:
+            charge: that of its `MessageReceived`.
+
+        Returns:
+            Whether `next_frame` now has a frame to tell the peer.
+
+        Raises:
+            ValueError: more than what was received.
+        """
+        if not 0 <= charge <= self._received_charge - self._consumed_charge:
+            raise ValueError(f"charge={charge} was not received, or was consumed before")
+        self._consumed_charge += charge
+        return self._credit_due()
+
+    def flush(self) -> int:
+        """Ask the peer to confirm that it has received all messages queued so far.
+
+        Returns:
+            A token, counted from 1; `FlushAcknowledged` with it comes once.
+
+        Raises:
+            ClosedResourceError: after `close` or `fail`.
+        """
+        if self._closed:
+            raise ClosedResourceError("a closed endpoint cannot be flushed")
+        self._flush_token += 1
+        self._flushes.append((self._flush_token, self._out.queued_count))
+        return self._flush_token
+
+    def close(self) -> None:
+        """Queue the end of this direction, after all messages. Idempotent."""
+        if not self._closed:
+            self._closed = True
+            self._close_due = True
+
+    def fail(self, text: str) -> None:
+        """Drop all that is queued and tell the peer why the endpoint is given up. Idempotent.
+
+        One ERROR frame leaves, and nothing after it.
+
+        Args:
+            text: for the peer's user; cut after 512 bytes.
+        """
+        if self._failed:
+            return
+        self._closed = self._failed = True
+        self._out.clear()
+        self._error_due = text.encode("utf-8", "replace")[:MAX_ERROR_BYTES]
+
+    def _credit_due(self) -> bool:
+        owed = self._consumed_charge - self._announced_charge
+        return owed >= self._threshold and not self._peer_closed and not self._failed
+
+    def _header(self, kind: int, flags: int, total: int, transfer: int) -> bytes:
+        sequence = self._sequence
+        self._sequence = sequence + 1
+        self._announced_charge = consumed = self._consumed_charge
+        return HEADER.pack(kind, flags, 0, total, sequence, consumed, transfer)
+
+    def _process(self, header: tuple[int, ...], data: Bytes, events: list[Event]) -> None:
+        kind, flags, reserved, total, _, consumed, transfer = header
+        self._expected += 1
+        out = self._out
+        if consumed != out.consumed_charge:
+            if not out.consumed_charge <= consumed <= out.completed_charge:
+                refuse(
+                    f"credit for {consumed} bytes, not for {out.consumed_charge} to "
+                    f"{out.completed_charge}"
+                )
+            if out.credit(consumed):
+                events.append(WindowOpened())
+        if self._peer_failed or reserved:
+            refuse(f"a frame with {reserved} in its reserved field, or one after its ERROR frame")
+        body = memoryview(data)[HEADER.size :]
+        if kind == DATA:
+            self._process_data(flags, total, transfer, body, events)
+        elif flags or total != len(body) or (total and kind != ERROR):
+            refuse(f"a frame of type {kind} with flags {flags} and {len(body)} bytes")
+        elif kind == FLUSH:
+            if self._flush_answer or transfer <= self._peer_flush:
+                refuse(f"flush {transfer} after flush {self._peer_flush}, too early or again")
+            self._peer_flush = self._flush_answer = transfer
+        elif kind == FLUSHED:
+            if not transfer or transfer != self._flush_out:
+                refuse(f"an answer to flush {transfer}, where {self._flush_out or 'none'} is out")
+            self._flush_out = 0
+            events += map(FlushAcknowledged, range(self._flush_done + 1, transfer + 1))
+            self._flush_done = transfer
+        elif transfer:
+            refuse(f"a frame of type {kind} with transfer {transfer}")
+        elif kind == CLOSE:
+            if self._peer_closed or self._parts is not None:
+                refuse("a CLOSE frame twice or within a message")
+            self._peer_closed = True
+            events.append(PeerClosed())
+        elif kind == ERROR:
+            if total > MAX_ERROR_BYTES:
+                refuse(f"an ERROR frame of {total} bytes")
+            self._peer_failed = True
+            events.append(PeerError(bytes(body).decode("utf-8", "replace")))
+        elif kind != CREDIT:
+            refuse(f"a frame of unknown type {kind}")
+
+    def _process_data(
+        self, flags: int, total: int, transfer: int, body: memoryview, events: list[Event]
+    ) -> None:
+        notify = transfer if flags & NOTIFY else None
+        if flags > _ALL_FLAGS or (transfer and notify is None):
+            refuse(f"a data frame with flags {flags} and transfer {transfer}")
+        if flags & FIRST:
+            charge = self._begin(total)
+            if flags & LAST:
+                if len(body) != total:
+                    refuse(f"{len(body)} bytes of a message announced with {total}")
+                events.append(MessageReceived(self._codec.decode(body), charge, notify))
+                return
+            self._parts = bytearray()
+            self._parts_announced = total, notify
+        parts = self._parts
+        if parts is None:
+            refuse("the continuation of a message that has not begun")
+        if (total, notify) != self._parts_announced:
+            refuse("a continuation that contradicts the beginning of its message")
+        parts += body
+        if flags & LAST:
+            if len(parts) != total:
+                refuse(f"{len(parts)} bytes of a message announced with {total}")
+            self._parts = None
+            charge = max(total, MIN_CHARGE_BYTES)
+            events.append(MessageReceived(self._codec.decode(parts), charge, notify))
+        elif len(parts) >= total or len(body) < MIN_FRAGMENT_BYTES:
+            refuse(f"{len(parts)} of {total} bytes of a message in frames of a wrong size")
+
+    def _begin(self, total: int) -> int:
+        """Take a message's charge out of the window, and return it."""
+        if self._parts is not None or self._peer_closed:
+            refuse("the beginning of a message within another, or after its CLOSE frame")
+        if not 0 < total <= self._max_message_bytes:
+            refuse(f"a message of {total} bytes, not of 1 to {self._max_message_bytes}")
+        charge = total if total > MIN_CHARGE_BYTES else MIN_CHARGE_BYTES  # noqa: FURB136  # max() is slow
+        self._received_charge += charge
+        unread = self._received_charge - self._consumed_charge
+        if unread > self._receive_window:
+            refuse(f"{unread} bytes of messages into a window of {self._receive_window}")
+        return charge
+
+
+def _credit_threshold(window_bytes: int, largest_charge: int) -> int:
+    """Charge at which a receiver with this window owes a CREDIT frame (M3)."""
+    return min(window_bytes // 4, window_bytes - largest_charge)

@@ -1,0 +1,232 @@
+"""`Transfer`: pages on their way, as something to await."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from fabricio.errors import CompletionError, FabricError, FabricioError, PeerLostError
+from fabricio.waiting import Once
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator
+
+    from fabricio._ffi._native import Transfer as Handle
+    from fabricio.completion import Completion
+    from fabricio.engine import Engine
+    from fabricio.memory import MemoryRegion
+
+
+class Transfer:
+    """One write or read. Made by the methods of `Endpoint`; it runs whether awaited or not.
+
+    Await it any number of times, from any number of tasks: the value is the number of bytes
+    moved. Awaiting raises what the transfer failed with: CompletionError or one of its subclasses
+    (`PeerLostError`, `RemoteAccessError`), `ClosedResourceError` when the endpoint was closed
+    under it, `BrokenResourceError` when the endpoint or the engine broke.
+
+    Cancelling a task that awaits it cancels the transfer: it posts no more, and CancelledError is
+    raised once the NIC holds none of its memory, or once that can no longer be known because the
+    peer is gone; the region stays pinned until it is known. Other tasks that await it get
+    CancelledError as well. The destination may then hold some, all or none of the data.
+
+    Attributes:
+        operation: "write" or "read".
+        bytes_total: bytes to be moved.
+        pages_total: pages to be moved.
+        peer_lost: set by the endpoint when the peer is lost, so that the failure says so.
+
+    Thread: event loop only.   Source: fi_rma(3), fi_cq(3).
+    """
+
+    __slots__ = (
+        "_bytes_done",
+        "_cancelled",
+        "_end_cause",
+        "_engine",
+        "_finished",
+        "_handle",
+        "_on_end",
+        "_pages_done",
+        "_region",
+        "_sent",
+        "bytes_total",
+        "operation",
+        "pages_total",
+        "peer_lost",
+    )
+
+    def __init__(
+        self,
+        engine: Engine,
+        operation: str,
+        pages_total: int,
+        page_bytes: int,
+        on_end: Callable[[Transfer], object],
+    ) -> None:
+        """Begin as not started: `started` or `skip` follows.
+
+        Args:
+            engine: the engine it runs on.
+            operation: "write" or "read".
+            pages_total: pages to be moved.
+            page_bytes: bytes of each.
+            on_end: called with this once the outcome is known.
+        """
+        self.operation = operation
+        self.pages_total = pages_total
+        self.bytes_total = pages_total * page_bytes
+        self.peer_lost = False
+        self._engine = engine
+        self._handle: Handle | None = None
+        self._region: MemoryRegion | None = None
+        self._on_end = on_end
+        self._pages_done = 0
+        self._bytes_done = 0
+        self._cancelled = False
+        self._end_cause: BaseException | None = None
+        self._finished = Once(engine.loop)
+        self._sent: Once | None = None
+
+    def __repr__(self) -> str:
+        """Show how far it is."""
+        state = "running"
+        if self._finished.happened:
+            state = type(self._finished.error).__name__ if self._finished.error else "done"
+        return (
+            f"<Transfer {self.operation} {self.bytes_done}/{self.bytes_total} bytes "
+            f"{self.pages_done}/{self.pages_total} pages {state}>"
+        )
+
+    def __await__(self) -> Generator[object, None, int]:
+        """Wait for the outcome; see the class."""
+        return self._wait().__await__()
+
+    @property
+    def bytes_done(self) -> int:
+        """Bytes whose local completions were seen so far."""
+        if self._handle is not None and self._engine.has_workers:
+            return self._engine.lib.fab_transfer_bytes_done(self._handle)
+        return self._bytes_done
+
+    @property
+    def pages_done(self) -> int:
+        """Pages whose local completions were seen so far."""
+        if self._handle is not None and self._engine.has_workers:
+            return self._engine.lib.fab_transfer_pages_done(self._handle)
+        return self._pages_done
+
+    def done(self) -> bool:
+        """Return whether the outcome is known, good or bad."""
+        return self._finished.happened
+
+    def cancel(self) -> bool:
+        """Post no more of it. Awaiting it raises CancelledError, unless all was done already.
+
+        Returns: False if the outcome was known before.
+        Raises: FabricioError: called from another loop or thread.
+        Thread: event loop only.   Source: fi_cancel(3), which is not used.
+        """
+        self._engine.check_loop()
+        if self._finished.happened:
+            return False
+        self.end(asyncio.CancelledError())
+        return True
+
+    def end(self, cause: BaseException) -> None:
+        """Stop it for a cause, which becomes its outcome unless all was done already.
+
+        Args:
+            cause: what awaiting raises; only the first one counts.
+        """
+        if self._end_cause is None and not self._finished.happened:
+            self._end_cause = cause
+            if self._handle is not None and self._engine.has_workers:
+                # A failure here means that the worker is gone, which ends the transfer as well.
+                self._engine.lib.fab_transfer_cancel(self._engine.handle, self._handle)
+
+    def started(self, handle: Handle, region: MemoryRegion, sent: Once | None) -> None:
+        """Take what the engine made of it.
+
+        Args:
+            handle: the engine's, released by `on_completion`.
+            region: kept alive until the NIC holds none of it.
+            sent: of the notification, where that waits for the peer's window.
+        """
+        self._handle = handle
+        self._region = region
+        self._sent = sent
+
+    def skip(self, sent: Once | None) -> None:
+        """End it well: it has nothing to move.
+
+        Args:
+            sent: as in `started`.
+        """
+        self._sent = sent
+        self._finished.set()
+
+    def on_completion(self, completion: Completion) -> None:
+        """Take FAB_TRANSFER_DONE, FAB_TRANSFER_QUIET or the engine's death."""
+        engine = self._engine
+        if completion.cause is not None:
+            # The engine frees the handle when it is closed; until then the region is pinned.
+            self._keep_counts()
+            self._handle = None
+            self._finish(completion.cause)
+            return
+        if completion.kind == engine.lib.FAB_TRANSFER_DONE:
+            self._keep_counts()
+            self._finish(self._outcome(completion))
+            if not completion.quiet:
+                return
+        handle, self._handle, self._region = self._handle, None, None
+        if handle is not None:
+            engine.lib.fab_transfer_release(engine.handle, handle)
+
+    def _keep_counts(self) -> None:
+        if self._handle is not None:
+            self._bytes_done, self._pages_done = self.bytes_done, self.pages_done
+
+    def _outcome(self, completion: Completion) -> BaseException | None:
+        if not completion.status:
+            return None
+        if self._end_cause is not None:
+            return self._end_cause
+        error = self._engine.error(completion, self.operation)
+        if self.peer_lost:
+            error = lost(error)
+        if isinstance(error, CompletionError):
+            error.pages_done = self._pages_done
+            error.bytes_done = self._bytes_done
+            error.quiesced = completion.quiet
+        return error
+
+    def _finish(self, error: BaseException | None) -> None:
+        if not self._finished.happened:
+            self._finished.set(error)
+            self._on_end(self)
+
+    async def _wait(self) -> int:
+        if not self._finished.happened:
+            await self._finished.outlast(self.cancel)
+        self._finished.check()
+        if self._sent is not None:
+            # The data are there. A peer that takes no messages makes the sender wait here.
+            await self._sent.wait()
+        return self.bytes_total
+
+
+def lost(error: FabricioError) -> PeerLostError:
+    """Say that a peer is lost, whatever code it was that showed it."""
+    if isinstance(error, PeerLostError):
+        return error
+    result = PeerLostError(f"the peer is lost: {error}")
+    result.__cause__ = error
+    if isinstance(error, (CompletionError, FabricError)):
+        result.code, result.name, result.call = error.code, error.name, error.call
+        result.provider, result.provider_code = error.provider, error.provider_code
+        result.provider_text = error.provider_text
+    if isinstance(error, CompletionError):
+        result.operation = error.operation
+    return result
