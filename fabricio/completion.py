@@ -197,10 +197,7 @@ class CompletionReader:
                 handler(entry)
 
     def _tell_frame(self, entry: FabCompletion) -> None:
-        lib = self._lib
-        frame = entry.frame
-        data = self._ffi.buffer(lib.fab_frame_data(frame), lib.fab_frame_bytes(frame))[:]
-        lib.fab_frame_free(frame)
+        data = self._ffi.buffer(entry.data, entry.bytes)[:]
         peer = entry.peer
         if peer == self._no_peer:
             try:

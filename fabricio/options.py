@@ -56,8 +56,8 @@ class FabricOptions:
     source: str | None = None
     domain: str | None = None
     polling: Polling = "adaptive"
-    spin_us: float = 50.0
-    nap_us: float = 500.0
+    spin_us: float = 200.0
+    nap_us: float = 2000.0
     connect_timeout_s: float = 10.0
     peer_timeout_s: float = 10.0
     max_message_bytes: int = 16 << 20

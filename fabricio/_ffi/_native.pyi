@@ -132,7 +132,8 @@ class FabCompletion(CData):
     count: int
     quiet: int
     reserved: int
-    frame: Frame
+    data: CData
+    bytes: int
     error: FabError
 
 # `ffi.buffer`: a view of C memory that owns nothing.
@@ -280,9 +281,6 @@ class Lib:
         body: Readable,
         body_bytes: int,
     ) -> int: ...
-    def fab_frame_data(self, frame: Frame) -> CData: ...
-    def fab_frame_bytes(self, frame: Frame) -> int: ...
-    def fab_frame_free(self, frame: Frame) -> None: ...
 
     # transfer.h
     FAB_TRANSFER_READ: Final[int]

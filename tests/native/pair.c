@@ -20,8 +20,6 @@ static int side_try(struct side *side, uint32_t kind,
 			fprintf(stderr, "unasked %u: %d %s %s\n", one.kind,
 				one.status, one.error->call, one.error->text);
 		fab_error_free(one.error);
-		if (one.frame)
-			fab_frame_free(one.frame);
 	}
 	return 0;
 }

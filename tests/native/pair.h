@@ -29,8 +29,7 @@ void pair_open(struct side *a, struct side *b, const char *provider,
 	       const struct fab_options *options);
 void pair_close(struct side *a, struct side *b);
 
-/* Reap until a completion of this kind comes; others are dropped. Frames are
- * freed by the caller. Bounded by 20 s. */
+/* Reap until a completion of this kind comes; others are dropped. Frames stay valid until the next. Bounded by 20 s. */
 void side_await(struct side *side, uint32_t kind,
 		struct fab_completion *completion);
 

@@ -8,7 +8,7 @@ enum fab_completion_kind {
 	FAB_PEER_REMOVED = 7,        /* peer */
 	FAB_PEER_FAILED = 8,     /* peer; status, error; sent once per peer */
 	FAB_FRAME_SENT = 9,      /* token, peer */
-	FAB_FRAME_RECEIVED = 10, /* peer or FAB_NO_PEER (hello); frame */
+	FAB_FRAME_RECEIVED = 10, /* peer or FAB_NO_PEER (hello); data */
 	FAB_TRANSFER_DONE = 11,  /* token, peer; status, error, quiet, count */
 	FAB_TRANSFER_QUIET = 12, /* token: memory of a non-quiet DONE is free */
 	FAB_TRANSFER_ARRIVED =
@@ -30,7 +30,8 @@ struct fab_completion {
 	uint64_t count;    /* DONE with -FI_EIO: operations the peer counted */
 	uint32_t quiet;    /* DONE: 1 if the NIC holds none of the memory */
 	uint32_t reserved;
-	struct fab_frame *frame; /* RECEIVED: owned by the loop */
+	const void *data; /* RECEIVED: payload, borrowed until the next reap */
+	uint64_t bytes;   /* RECEIVED: of data */
 	struct fab_error *error; /* owned by the loop; NULL if status is 0 */
 };
 

@@ -78,7 +78,8 @@ int fab_engine_open(const struct fab_options *options,
 int fab_engine_fd(const struct fab_engine *engine);
 
 /* Move up to `capacity` completions into `completions`; returns how many.
- * Clears the descriptor when none is left. [loop] */
+ * Clears the descriptor when none is left. Frames of the call before are freed
+ * by this one. [loop] */
 int fab_engine_reap(struct fab_engine *engine,
 		    struct fab_completion *completions, int capacity);
 

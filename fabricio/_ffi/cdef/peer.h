@@ -33,9 +33,3 @@ enum fab_frame_kind {
 int fab_frame_send(struct fab_engine *engine, uint32_t peer, uint32_t kind,
 		   uint64_t token, const void *head, uint32_t head_bytes,
 		   const void *body, uint32_t body_bytes);
-
-/* A received frame, owned by the loop once reaped. */
-struct fab_frame;
-const void *fab_frame_data(const struct fab_frame *frame);
-uint32_t fab_frame_bytes(const struct fab_frame *frame);
-void fab_frame_free(struct fab_frame *frame);

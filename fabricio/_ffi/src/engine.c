@@ -24,9 +24,9 @@ static void engine_defaults(struct fab_options *options)
 	if (!options->quantum)
 		options->quantum = 16;
 	if (!options->spin_ns)
-		options->spin_ns = 50000;
+		options->spin_ns = 200000;
 	if (!options->nap_ns)
-		options->nap_ns = 500000;
+		options->nap_ns = 2000000;
 	if (!options->peer_timeout_ns)
 		options->peer_timeout_ns = 10000000000ull;
 	if (!options->frame_window_bytes)
@@ -174,11 +174,32 @@ int fab_engine_submit(struct fab_engine *engine, uint32_t worker,
 	return ret;
 }
 
+static void engine_free_lent(struct fab_engine *engine)
+{
+	while (engine->lent) {
+		struct fab_frame *frame = engine->lent;
+
+		engine->lent = frame->next;
+		free(frame);
+	}
+}
+
+static void engine_lend(struct fab_engine *engine, const void *payload)
+{
+	struct fab_frame *frame = fab_frame_of(payload);
+
+	atomic_fetch_sub_explicit(frame->held, FAB_FRAME_CHARGE(frame),
+				  memory_order_relaxed);
+	frame->next = engine->lent;
+	engine->lent = frame;
+}
+
 int fab_engine_reap(struct fab_engine *engine,
 		    struct fab_completion *completions, int capacity)
 {
 	int count = 0;
 
+	engine_free_lent(engine);
 	fab_wakeup_clear(&engine->doorbell);
 	for (uint32_t i = 0; i < engine->worker_count; i++) {
 		struct fab_ring *ring = &engine->workers[i].completions;
@@ -187,14 +208,9 @@ int fab_engine_reap(struct fab_engine *engine,
 			engine_flush(engine, i);
 		while (count < capacity &&
 		       !fab_ring_pop(ring, &completions[count])) {
-			struct fab_frame *frame = completions[count++].frame;
-
-			if (!frame)
-				continue;
-			atomic_fetch_sub_explicit(frame->held,
-						  FAB_FRAME_CHARGE(frame),
-						  memory_order_relaxed);
-			frame->held = NULL;
+			if (completions[count].data)
+				engine_lend(engine, completions[count].data);
+			count++;
 		}
 	}
 	if (count == capacity)
@@ -233,7 +249,8 @@ static void engine_drop_command(const struct fab_command *command)
 
 static void engine_drop_completion(const struct fab_completion *completion)
 {
-	free(completion->frame);
+	if (completion->data)
+		free(fab_frame_of(completion->data));
 	free(completion->error);
 }
 
@@ -275,6 +292,7 @@ void fab_engine_close(struct fab_engine *engine)
 	}
 	for (uint32_t i = 0; i < engine->worker_count; i++)
 		engine_destruct_worker(engine, i);
+	engine_free_lent(engine);
 	fab_wakeup_close(&engine->doorbell);
 	free((void *) (uintptr_t) engine->options.provider);
 	free((void *) (uintptr_t) engine->options.source);

@@ -16,6 +16,7 @@ struct fab_engine {
 	struct fab_wakeup doorbell; /* workers ring, loop clears */
 	struct fab_worker *workers; /* owned array */
 	struct fab_queue *backlogs; /* owned, one a worker; the loop's */
+	struct fab_frame *lent;     /* owned: reaped last; the loop's */
 	uint32_t worker_count;
 	uint32_t started;           /* threads to join */
 	uint32_t stopped;           /* STOP was sent */

@@ -35,18 +35,3 @@ struct fab_outgoing *fab_outgoing_alloc(uint32_t kind, uint64_t token,
 		memcpy(frame->payload + head_bytes, body, body_bytes);
 	return frame;
 }
-
-const void *fab_frame_data(const struct fab_frame *frame)
-{
-	return frame->payload;
-}
-
-uint32_t fab_frame_bytes(const struct fab_frame *frame)
-{
-	return frame->bytes;
-}
-
-void fab_frame_free(struct fab_frame *frame)
-{
-	free(frame);
-}

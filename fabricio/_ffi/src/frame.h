@@ -60,17 +60,24 @@ struct fab_outgoing {
 	unsigned char payload[];
 };
 
-/* A received frame, copied out of the posted buffer. Owned by the loop once
- * reaped; the payload follows. */
+/* A received frame, copied out of the posted buffer. In completions it is known
+ * by its payload. Owned by the completion ring, then by the engine: reaped, it
+ * is lent to the loop until the next reap. */
 struct fab_frame {
 	_Atomic uint64_t *held; /* borrowed from the worker until reaped */
-	uint32_t bytes;
-	uint32_t reserved;
+	struct fab_frame *next; /* in engine->lent */
+	uint64_t bytes;
 	unsigned char payload[];
 };
 
 /* What a frame that the loop has not reaped yet counts for its peer. */
-#define FAB_FRAME_CHARGE(frame) ((uint64_t) (frame)->bytes + 64)
+#define FAB_FRAME_CHARGE(frame) ((frame)->bytes + 64)
+
+static inline struct fab_frame *fab_frame_of(const void *payload)
+{
+	return (struct fab_frame *) ((uintptr_t) payload -
+				     offsetof(struct fab_frame, payload));
+}
 
 /* [any] NULL when memory is out. */
 struct fab_outgoing *fab_outgoing_alloc(uint32_t kind, uint64_t token,

@@ -44,6 +44,7 @@ struct fab_lane {
 	struct fab_local *local;   /* owned; NULL: memory is not shared */
 	uint32_t local_seen;       /* news of its neighbours, up to here */
 	uint32_t visiting;         /* visits that are not welcome yet */
+	struct fab_op word;        /* context of fab_lane_speak */
 	uint32_t address_bytes;
 	unsigned char address[256];
 	uint32_t inflight_count; /* RMA operations out */

@@ -79,6 +79,8 @@ static void reap_frame(struct fab_worker *worker, const unsigned char *data,
 	struct fab_frame_header header;
 	struct fab_peer *peer;
 
+	if (bytes == 0)
+		return; /* a word: fab_lane_speak */
 	fab_worker_count(&worker->statistics.frames_received, 1);
 	if (bytes < sizeof(header)) {
 		fab_worker_count(&worker->statistics.malformed_frames, 1);
@@ -177,6 +179,8 @@ static void reap_sent(struct fab_worker *worker, struct fab_lane *lane,
 static void reap_completed(struct fab_worker *worker, struct fab_lane *lane,
 			   struct fab_op *op, const struct fab_error *error)
 {
+	if (op && op->kind == FAB_OP_WORD)
+		return;
 	if (!op || !op->posted) {
 		fab_worker_count(&worker->statistics.stray_completions, 1);
 		return;

@@ -1,5 +1,6 @@
 #include "worker.h"
 
+#include "frame.h"
 #include "region.h"
 #include "transfer.h"
 
@@ -139,7 +140,8 @@ void fab_worker_report_frame(struct fab_worker *worker, uint32_t peer,
 	struct fab_completion completion = {
 		.kind = FAB_FRAME_RECEIVED,
 		.peer = peer,
-		.frame = frame,
+		.data = frame->payload,
+		.bytes = frame->bytes,
 	};
 
 	worker_tell(worker, &completion);
