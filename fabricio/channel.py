@@ -164,11 +164,10 @@ class Channel:
         if self.failure is not None:
             raise self.failure.with_traceback(None)
 
-    async def send(self, value: object) -> None:
-        """Send one message; see `Endpoint.send`."""
-        number = self.queue(value, None)
-        if (sent := self.outbox.flow(number)) is not None:
-            await self.outbox.left(number, sent)
+    def send(self, value: object) -> tuple[int, Once] | None:
+        """Send one message, at once if possible; see `Outbox.express`."""
+        self.check()
+        return self.outbox.express(value)
 
     def queue(self, value: object, transfer: int | None) -> int:
         """Queue a message behind all others, without sending it yet: `outbox.flow` does.
@@ -245,7 +244,8 @@ class Channel:
             elif type(event) is PeerError:
                 self.outbox.silent = True
                 self._fail(LocalProtocolError(f"the peer gave up this endpoint: {event.text}"))
-        self.outbox.pump()
+        if not stream.idle:
+            self.outbox.pump()
 
     def transfer_arrived(self, sequence: int, status: int) -> None:
         """Take the news of a peer's transfer."""
@@ -322,13 +322,18 @@ class Channel:
                 that it has lost.
         """
         self._end(error, transfers=transfers)
-        if not self._closing:
+        if isinstance(error, ClosedResourceError):
+            self.inbox.close(error)  # the Fabric was closed, by whatever way
+        elif not self._closing:
             self.inbox.cut(error)
         self._drained.set()
 
     def _part_from_peer(self) -> None:
         self._peer_closed = True
         error = ClosedResourceError("the peer has closed this endpoint")
+        self.outbox.withdraw_waiting()
+        # Answered now, while the peer is still there: later the provider may find nobody.
+        self.outbox.stream.close()
         self._end(error)
         if not self._closing:
             self.inbox.finish(error)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from fabricio.address import Address, is_host_port, split_host_port
 from fabricio.errors import (
+    ClosedResourceError,
     FabricioError,
     OptionsError,
     PeerLostError,
@@ -60,6 +61,11 @@ class Connector:
         """Begin with no attempt."""
         self._engine = engine
         self._attempts: dict[bytes, _Attempt] = {}
+        self._over = Once(engine.loop)
+
+    def close(self) -> None:
+        """Connect no more; attempts under way fail."""
+        self._over.set(ClosedResourceError("this Fabric is closed: open another"))
 
     def answered(self, answer: Answer) -> None:
         """Take a peer's answer; one to an attempt that is over is dropped."""
@@ -77,6 +83,7 @@ class Connector:
             async with asyncio.timeout(limit_s):
                 pause_s = FIRST_PAUSE_S
                 while True:
+                    self._over.check()
                     try:
                         if host_port is not None:
                             address = self._known(await fetch_address(*split_host_port(host_port)))
@@ -88,8 +95,7 @@ class Connector:
                         last = error  # a new process there may answer
                     except PeerLostError as error:
                         last = error
-                    await asyncio.sleep(pause_s)
-                    pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
+                    pause_s = await _pause(self._over, pause_s)
         except TimeoutError as error:
             what = f": {last}" if last is not None else ", which did not answer"
             raise PeerUnreachableError(
@@ -165,14 +171,23 @@ class Connector:
         pause_s = FIRST_PAUSE_S
         while not attempt.over.happened:
             channel.hello(body)
-            try:
-                async with asyncio.timeout(pause_s):
-                    await attempt.over.wait()
-            except TimeoutError:
-                pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
+            pause_s = await _pause(attempt.over, pause_s)
         attempt.over.check()
         answer = attempt.answer
         if isinstance(answer, HelloRefused):
             raise RemoteProtocolError(f"the peer refuses the connection: {answer.reason}")
         assert answer is not None
         return answer
+
+
+async def _pause(event: Once, pause_s: float) -> float:
+    """Wait for `event`, `pause_s` at most; return how long the next pause is to be.
+
+    Raises: what the event was set with.
+    """
+    try:
+        async with asyncio.timeout(pause_s):
+            await event.wait()
+    except TimeoutError:
+        pass
+    return min(2 * pause_s, LONGEST_PAUSE_S)

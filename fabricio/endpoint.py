@@ -97,7 +97,9 @@ class Endpoint:
         Thread: event loop only; messages of several tasks leave in the order of the calls.
         Source: fi_msg(3).
         """
-        await self._channel.send(message)
+        waits = self._channel.send(message)
+        if waits is not None:
+            await self._channel.outbox.left(*waits)
 
     async def recv(self) -> object:
         """Receive the next message.

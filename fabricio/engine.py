@@ -49,6 +49,10 @@ class EngineState(enum.Enum):
     FORKED = enum.auto()
 
 
+# Members of an enum are slow to look up, and these are compared at every call.
+_OPEN = EngineState.OPEN
+_FORKED = EngineState.FORKED
+
 class Dependent(Protocol):
     """Something that ends with the engine."""
 
@@ -164,7 +168,7 @@ class Engine:
         Raises: ClosedResourceError: closed, or opened by the parent of this process;
             BrokenResourceError: the engine is dead; FabricioError: another loop or thread.
         """
-        if self._state is not EngineState.OPEN:
+        if self._state is not _OPEN:
             raise self._refusal()
         self.check_loop()
 
@@ -173,7 +177,7 @@ class Engine:
 
         Raises: FabricioError: another loop or thread; ClosedResourceError: a forked child.
         """
-        if self._state is EngineState.FORKED:
+        if self._state is _FORKED:
             raise self._refusal()
         try:
             if asyncio.get_running_loop() is self.loop:

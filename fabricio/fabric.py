@@ -77,8 +77,11 @@ class Fabric:
         """Show provider and state."""
         if self._engine is None:
             return f"<Fabric {'closed' if self._entered else 'not entered'}>"
-        state = "closing" if self._closing else "open" if self._engine.is_open else "broken"
-        return f"<Fabric {self._engine.provider} {self._engine.incarnation.hex()[:8]} {state}>"
+        engine = self._engine
+        state = "closed" if self._closing or not engine.has_workers else "broken"
+        if state == "broken" and engine.is_open:
+            state = "open"
+        return f"<Fabric {engine.provider} {engine.incarnation.hex()[:8]} {state}>"
 
     def __del__(self) -> None:
         """Complain about a Fabric that was dropped open; its finalizer has shut the engine."""
@@ -233,6 +236,7 @@ class Fabric:
     async def _close_parts(self, engine: Engine) -> None:
         """Close listeners and endpoints, all at once."""
         self._acceptor.close()
+        self._connector.close()
         closings = [taker.aclose() for taker in self._acceptor.takers]
         closings += [channel.aclose() for channel in engine.channels]
         tasks = [engine.loop.create_task(closing) for closing in closings]
@@ -267,7 +271,7 @@ class Fabric:
                     failures.append(error)
                 else:
                     return engine
-        what = f"provider {asked!r} is" if asked is not None else f"none of {', '.join(names)} is"
+        what = f"provider {asked!r} is not" if asked else f"none of {', '.join(names)} is"
         raise NoProviderError(
             f"{what} usable here: {'; '.join(map(str, failures))}. Run `fabricio info` to see what "
             f"libfabric offers, and choose with provider= or {PROVIDER_VARIABLE}"

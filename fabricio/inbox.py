@@ -132,6 +132,8 @@ class Inbox:
             entry = None
         else:
             entry = await self._wait()
+            if entry is None and self._closed:
+                _excuse(asyncio.current_task(), self._end)
         if entry is None:
             assert self._end is not None
             raise self._end.with_traceback(None)
@@ -194,3 +196,18 @@ class Inbox:
                 if not waiter.done():
                     waiter.set_result(None)
             self._waiters.clear()
+
+
+def _excuse(task: asyncio.Task[object] | None, error: Exception | None) -> None:
+    """Let a task that was left waiting end by our own close without a complaint by asyncio.
+
+    Who awaits the task still gets the error. Any other exception that ends it is complained about
+    as ever, so its exception is looked at without asking for it, which would count as taken.
+    """
+
+    def ended(task: asyncio.Task[object]) -> None:
+        if getattr(task, "_exception", None) is error:
+            task.exception()
+
+    if task is not None:
+        task.add_done_callback(ended)

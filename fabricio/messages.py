@@ -28,7 +28,7 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fabricio.codec import Bytes, ValueCodec
 from fabricio.errors import ClosedResourceError, RemoteProtocolError
@@ -59,9 +59,8 @@ if TYPE_CHECKING:
 _ALL_FLAGS = FIRST | LAST | NOTIFY
 
 
-@dataclass(frozen=True, slots=True)
-class MessageReceived:
-    """A whole message.
+class MessageReceived(NamedTuple):
+    """A whole message. A tuple, since there is one for each message and tuples are made fast.
 
     Attributes:
         value: what was sent.
@@ -226,6 +225,34 @@ class MessageStream:
         if transfer is not None and not 0 <= transfer < 1 << 64:
             raise ValueError(f"transfer={transfer} does not fit into 64 bits")
         return self._out.put(self._codec.encode(value), transfer)
+
+    def express(self, value: object) -> Frame | int:
+        """Send one message in one go where that is possible; else queue it as `send` does.
+
+        Returns:
+            Its only frame, to be sent at once, if no message is queued before it, it fits into
+            one frame and the window allows it; else its number.
+
+        Raises:
+            LocalProtocolError, ClosedResourceError: as `send`.
+        """
+        if self._closed:
+            raise ClosedResourceError("no message can be sent on a closed endpoint")
+        body = self._codec.encode(value)
+        if self._out.pass_through(body):
+            return self._header(DATA, FIRST | LAST, len(body), 0), body
+        return self._out.put(body, None)
+
+    @property
+    def idle(self) -> bool:
+        """Whether `next_frame` would return None, as far as can be told at a glance."""
+        return not (
+            self._out.queue
+            or self._flush_answer
+            or self._flushes
+            or self._closed
+            or self._credit_due()
+        )
 
     def withdraw(self, number: int) -> bool:
         """Take a queued message back.

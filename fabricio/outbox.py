@@ -47,6 +47,7 @@ class Outbox:
         self._peer = peer
         self._on_close_sent = on_close_sent
         self._on_broken = on_broken
+        self._message = engine.lib.FAB_FRAME_MESSAGE
         self._stream: MessageStream | None = None
         self._sending: deque[tuple[int, Once]] = deque()
         self._flushing: dict[int, Once] = {}
@@ -67,6 +68,20 @@ class Outbox:
         stream = self._stream
         assert stream is not None
         return stream
+
+    def express(self, value: object) -> tuple[int, Once] | None:
+        """Send one message, at once if possible.
+
+        Returns: None if it has left, else its number and what happens when it does.
+        Raises: LocalProtocolError: as `MessageStream.send`; FabricError: the engine refuses.
+        """
+        frame = self.stream.express(value)
+        if isinstance(frame, int):
+            sent = self.flow(frame)
+            return None if sent is None else (frame, sent)
+        if not self.silent:
+            self._send(self._message, 0, *frame)
+        return None
 
     def flow(self, number: int) -> Once | None:
         """Send what the peer's window allows.
@@ -136,13 +151,12 @@ class Outbox:
         if self.silent:
             return
         stream = self.stream
-        kind = self._engine.lib.FAB_FRAME_MESSAGE
         while (frame := stream.next_frame()) is not None:
             head, body = frame
             token = 0
             if head[0] == CLOSE:
                 token = self._engine.reader.expect(self._on_close_sent)
-            self._send(kind, token, head, body)
+            self._send(self._message, token, head, body)
         sending = self._sending
         while sending and sending[0][0] <= stream.sent_count:
             sending.popleft()[1].set()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from fabricio.address import Address
 from fabricio.errors import OptionsError, PeerUnreachableError
@@ -23,9 +23,9 @@ class _Greeter(asyncio.Protocol):
         self._line = line
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        transport.write(self._line)
-        transport.close()
+        stream = cast("asyncio.Transport", transport)  # uvloop's is no subclass of it
+        stream.write(self._line)
+        stream.close()
 
 
 async def serve_address(host: str, port: int, address: Address) -> asyncio.Server:

@@ -68,6 +68,7 @@ static int engine_construct_worker(struct fab_engine *engine, uint32_t index)
 	struct fab_worker *worker = &engine->workers[index];
 	int ret;
 
+	pthread_mutex_init(&worker->lock, NULL);
 	worker->index = index;
 	worker->options = engine->options;
 	worker->doorbell = &engine->doorbell;

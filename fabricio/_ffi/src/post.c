@@ -169,41 +169,35 @@ static void post_failed(struct fab_worker *worker, struct fab_peer *peer,
 		fab_transfer_fail(worker, transfer, &error);
 }
 
-/* All frames that may leave. 0 when none is left that may. */
-static int post_frames(struct fab_worker *worker, struct fab_peer *peer,
-		       uint32_t *posted)
-{
-	while (!fab_list_empty(&peer->frames)) {
-		struct fab_outgoing *frame =
-			FAB_ENTRY(peer->frames.next, struct fab_outgoing, link);
-		int ret;
-
-		if (peer->state == FAB_PEER_OPEN &&
-		    frame->kind != FAB_FRAME_HELLO)
-			return 0;
-		ret = post_frame(worker, &worker->lanes[0], peer, frame);
-		if (ret == -FI_EAGAIN)
-			return ret;
-		if (ret) {
-			post_failed(worker, peer, NULL, ret, "fi_send");
-			return ret;
-		}
-		(*posted)++;
-	}
-	return 0;
-}
-
-/* One peer's turn. Returns 1 if it wants another. */
-static int post_peer(struct fab_worker *worker, struct fab_peer *peer,
-		     uint32_t *posted)
+int fab_post_frames(struct fab_worker *worker, struct fab_peer *peer,
+		    uint32_t *posted)
 {
 	int ret = fab_lane_address_check(peer->addresses[0]);
 
 	if (ret == -FI_ESHUTDOWN)
 		fab_peer_break(worker, peer, ret, "fi_send",
 			       "the peer's Fabric was closed");
-	else if (!ret)
-		ret = post_frames(worker, peer, posted);
+	while (!ret && !fab_list_empty(&peer->frames)) {
+		struct fab_outgoing *frame =
+			FAB_ENTRY(peer->frames.next, struct fab_outgoing, link);
+
+		if (peer->state == FAB_PEER_OPEN &&
+		    frame->kind != FAB_FRAME_HELLO)
+			return 0;
+		ret = post_frame(worker, &worker->lanes[0], peer, frame);
+		if (ret && ret != -FI_EAGAIN)
+			post_failed(worker, peer, NULL, ret, "fi_send");
+		*posted += !ret;
+	}
+	return ret;
+}
+
+/* One peer's turn. Returns 1 if it wants another. */
+static int post_peer(struct fab_worker *worker, struct fab_peer *peer,
+		     uint32_t *posted)
+{
+	int ret = fab_post_frames(worker, peer, posted);
+
 	if (ret == -FI_EAGAIN)
 		fab_worker_count(&worker->statistics.again, 1);
 	if (ret)

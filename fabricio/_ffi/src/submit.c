@@ -114,14 +114,22 @@ int fab_frame_send(struct fab_engine *engine, uint32_t peer, uint32_t kind,
 {
 	uint64_t limit = engine->workers[WORKER].lanes[0].frame_stride -
 			 sizeof(struct fab_frame_header);
+	struct fab_outgoing *frame;
 
 	if ((uint64_t) head_bytes + body_bytes > limit)
 		return -FI_EMSGSIZE;
 	if (kind != FAB_FRAME_HELLO && kind != FAB_FRAME_MESSAGE)
 		return -FI_EINVAL;
-	return submit_owned(engine, FAB_COMMAND_FRAME, peer,
-			    fab_outgoing_alloc(kind, token, head, head_bytes,
-					       body, body_bytes));
+	frame = fab_outgoing_alloc(kind, token, head, head_bytes, body,
+				   body_bytes);
+	if (!frame)
+		return -FI_ENOMEM;
+	if (!engine->backlogs[WORKER].count &&
+	    !fab_worker_express(&engine->workers[WORKER], peer, frame)) {
+		fab_wakeup_rouse(&engine->workers[WORKER].sleeper);
+		return 0;
+	}
+	return submit_owned(engine, FAB_COMMAND_FRAME, peer, frame);
 }
 
 static int64_t *copy_index(int64_t *to, const int64_t *from, uint64_t count,

@@ -313,8 +313,10 @@ static void worker_sleep(struct fab_worker *worker)
 		timeout.tv_sec = (time_t) (patience / 1000000000ull);
 		timeout.tv_nsec = (long) (patience % 1000000000ull);
 		fab_worker_count(&worker->statistics.sleeps, 1);
+		pthread_mutex_unlock(&worker->lock);
 		(void) ppoll(fds, count, patience == FOREVER ? NULL : &timeout,
 			     NULL);
+		pthread_mutex_lock(&worker->lock);
 	}
 	fab_wakeup_finish(&worker->sleeper);
 }
@@ -339,13 +341,38 @@ static void worker_rest(struct fab_worker *worker)
 {
 	int busy = worker->options.polling == FAB_POLLING_BUSY;
 
-	if (busy && !worker->failed)
-		return;
-	if (!worker->failed &&
-	    worker->now_ns - worker->busy_ns < worker->options.spin_ns)
-		sched_yield(); /* whoever shares this core goes first */
-	else
+	if (worker->failed || (!busy && worker->now_ns - worker->busy_ns >=
+						worker->options.spin_ns)) {
 		worker_sleep(worker);
+		return;
+	}
+	pthread_mutex_unlock(&worker->lock);
+	if (!busy)
+		sched_yield(); /* whoever shares this core goes first */
+	pthread_mutex_lock(&worker->lock);
+}
+
+int fab_worker_express(struct fab_worker *worker, uint32_t slot,
+		       struct fab_outgoing *frame)
+{
+	struct fab_peer *peer;
+	uint32_t posted = 0;
+	int ret = -FI_EAGAIN;
+
+	if (pthread_mutex_trylock(&worker->lock))
+		return ret;
+	peer = fab_worker_peer(worker, slot);
+	if (peer && fab_ring_empty(&worker->commands)) {
+		/* So that the worker, once roused, spins for the answer. */
+		worker->busy_ns = worker_clock();
+		worker->nap_ns = FIRST_NAP_NS;
+		fab_peer_queue(worker, peer, frame);
+		(void) fab_post_frames(worker, peer, &posted);
+		worker_flush(worker);
+		ret = 0;
+	}
+	pthread_mutex_unlock(&worker->lock);
+	return ret;
 }
 
 /* The provider for shared memory installs signal handlers of its own, which
@@ -403,6 +430,7 @@ static void *worker_run(void *argument)
 	snprintf(name, sizeof(name), "fab-w%u", worker->index);
 	prctl(PR_SET_NAME, name, 0, 0, 0);
 	prctl(PR_SET_TIMERSLACK, 1000, 0, 0, 0);
+	pthread_mutex_lock(&worker->lock);
 	worker->now_ns = worker_clock();
 	worker->nap_ns = FIRST_NAP_NS;
 	worker_open_lanes(worker);
@@ -426,6 +454,7 @@ static void *worker_run(void *argument)
 		worker_flush(worker);
 		sched_yield();
 	}
+	pthread_mutex_unlock(&worker->lock);
 	return NULL;
 }
 
@@ -457,6 +486,7 @@ void fab_worker_destruct(struct fab_worker *worker)
 		fab_list_remove(link);
 		free(FAB_ENTRY(link, struct fab_region, link));
 	}
+	pthread_mutex_destroy(&worker->lock);
 	fab_ring_destruct(&worker->commands);
 	fab_ring_destruct(&worker->completions);
 	fab_queue_destruct(&worker->deferred);

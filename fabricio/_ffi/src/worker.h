@@ -1,7 +1,16 @@
-/* Worker: one thread that alone opens, uses and closes its lanes.
+/* Worker: one thread that alone opens, uses and closes its lanes, but for one
+ * short cut.
  *
  * Each pass: take commands, read the CQs, post, report. Then spin, or sleep.
- * Fields are the worker's alone unless marked. */
+ *
+ * K1 whoever touches a worker's lanes, peers or transfers holds its lock. The
+ *    worker holds it all the time, save while it yields or sleeps.
+ * K2 the loop takes it only by trylock, for one frame, when no command waits:
+ *    the frame leaves without a change of threads, and in order. It never
+ *    posts pages: some providers copy them within the call.
+ * K3 who holds the lock is the one consumer of commands and the one producer
+ *    of completions.
+ * Fields are the lock holder's unless marked. */
 #ifndef FAB_WORKER_H
 #define FAB_WORKER_H
 
@@ -45,6 +54,7 @@ struct fab_counters {
 };
 
 struct fab_worker {
+	pthread_mutex_t lock; /* K1 */
 	/* Shared with the loop, each side as its own header says. */
 	struct fab_ring commands;    /* loop -> worker */
 	struct fab_ring completions; /* worker -> loop */
@@ -109,12 +119,20 @@ void fab_worker_report_frame(struct fab_worker *worker, uint32_t peer,
 void fab_worker_fail(struct fab_worker *worker, int code, const char *call,
 		     const char *text);
 
+/* Queue a frame and post it at once, if the lock is free and no command waits.
+ * 0 if the frame was taken over, else -FI_EAGAIN. [loop] */
+int fab_worker_express(struct fab_worker *worker, uint32_t slot,
+		       struct fab_outgoing *frame);
+
 /* Take one command. [worker] */
 void fab_worker_execute(struct fab_worker *worker,
 			const struct fab_command *command);
 
 /* Post what can be posted, each ready peer one turn. Returns how much. */
 uint32_t fab_post_pass(struct fab_worker *worker);
+/* Post the peer's frames. 0 when none is left that may leave now. */
+int fab_post_frames(struct fab_worker *worker, struct fab_peer *peer,
+		    uint32_t *posted);
 /* Read the lane's CQ. Returns how many entries. */
 uint32_t fab_reap_pass(struct fab_worker *worker, struct fab_lane *lane);
 
