@@ -110,8 +110,8 @@ demo: build
 
 bench: build
 	@mkdir -p build/bench
-	@for case in pages messages idle; do \
-		$(RUN) $(BIN)/python benchmarks/$$case.py --quick --json build/bench/$$case.json || exit 1; \
+	@for case in pages messages submit idle; do \
+		$(RUN) $(BIN)/python -m benchmarks.$$case --quick --json build/bench/$$case.json || exit 1; \
 	done
 
 # --- quality ----------------------------------------------------------------------------------

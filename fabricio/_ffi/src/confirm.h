@@ -1,9 +1,12 @@
 /* End-to-end confirmation, in the engine on both sides.
  *
- * Each operation of a confirmed write carries 32 bits of immediate data that
- * name the target's slot for the source, and one of the source's transfer
- * slots with a generation. The target counts them; the source announces how
- * many there are; when both agree the target confirms with one frame.
+ * The operations of a confirmed write carry 32 bits of immediate data that name
+ * the target's slot for the source, and one of the source's transfer slots with
+ * a generation. The target counts them; the source announces how many there
+ * are; when both agree the target confirms with one frame. Where a plain
+ * write's own completion proves that it is in place (struct fab_tuning), only
+ * the first and a part of the others are counted; the rest must have completed
+ * before the announcement leaves.
  *
  * C1 an immediate names (peer slot, transfer slot, generation); a transfer
  *    slot is reused only after its confirmation came, with the next

@@ -18,6 +18,8 @@
 enum fab_engine_frame_kind {
 	FAB_FRAME_ANNOUNCE = 16, /* source -> target: so many operations */
 	FAB_FRAME_CONFIRM = 17,  /* target -> source: counted them */
+	FAB_FRAME_STIR =
+		18, /* keep polling: what I do shows in no CQ of yours */
 };
 
 struct fab_frame_header {

@@ -53,6 +53,7 @@ struct fab_lane {
 	uint64_t limit_bytes;
 	uint64_t operation_bytes; /* longest operation */
 	uint64_t segment_bytes;   /* pages up to this size share one */
+	uint64_t plain_bytes;     /* as in struct fab_tuning */
 	uint32_t segments;
 	uint32_t key_bytes;
 	uint32_t virtual_addresses;

@@ -37,6 +37,7 @@ struct fab_op *fab_op_alloc(struct fab_op_slab *slab, uint32_t kind)
 	op->posted = 1;
 	op->generation++;
 	op->pages = 0;
+	op->marked = 0;
 	op->bytes = 0;
 	op->peer = NULL;
 	op->transfer = NULL;

@@ -56,6 +56,7 @@ struct fab_peer {
 	uint32_t frames_out; /* posted, not completed */
 	uint32_t operations_out;
 	uint64_t heard_ns;    /* last sign of life */
+	uint64_t stirred_ns;  /* when it was last told to keep polling */
 	uint64_t waiting_ns;  /* since when something waits for it; 0: no */
 	uint64_t deadline_ns; /* of REMOVING and BROKEN; 0: over */
 	/* Bytes of frames handed to the loop and not reaped yet. The worker

@@ -13,6 +13,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Bytes of one transfer posted in turn; some providers copy them at once. */
+#define QUANTUM_BYTES (1ull << 20)
+/* Operations that the peer has to copy at a time, where both sides copy. */
+#define SHARED_DEPTH 2u
+
 static int post_frame(struct fab_worker *worker, struct fab_lane *lane,
 		      struct fab_peer *peer, struct fab_outgoing *frame)
 {
@@ -86,6 +91,20 @@ static uint32_t post_gather(const struct fab_lane *lane,
 	return n;
 }
 
+/* Whether the operation carries immediate data, so that the peer counts it.
+ * Where a plain one needs no count, both sides share the copying: the peer is
+ * given a few at a time, and this side takes what it has no time for. The
+ * first of a transfer is always counted: it proves the key. */
+static uint32_t post_marks(const struct fab_lane *lane,
+			   const struct fab_transfer *transfer,
+			   const struct fab_op *op)
+{
+	if (!transfer->departed || (transfer->flags & FAB_TRANSFER_READ))
+		return 0;
+	return !lane->plain_bytes || op->bytes <= lane->plain_bytes ||
+	       !transfer->marked || transfer->marked_out < SHARED_DEPTH;
+}
+
 static int post_operation(struct fab_worker *worker, struct fab_lane *lane,
 			  uint32_t number, struct fab_peer *peer,
 			  struct fab_transfer *transfer)
@@ -112,13 +131,14 @@ static int post_operation(struct fab_worker *worker, struct fab_lane *lane,
 		(int) worker->options.merge, &cursor, iov, desc, rma_iov, op);
 	msg.context = &op->context;
 	msg.data = transfer->immediate;
+	op->marked = post_marks(lane, transfer, op);
 	if (read)
 		ret = fi_readmsg(lane->ep, &msg, FI_COMPLETION);
 	else
-		ret = fi_writemsg(
-			lane->ep, &msg,
-			FI_COMPLETION |
-				(transfer->departed ? FI_REMOTE_CQ_DATA : 0));
+		ret = fi_writemsg(lane->ep, &msg,
+				  op->marked ?
+					  FI_COMPLETION | FI_REMOTE_CQ_DATA :
+					  FI_COMPLETION);
 	if (ret) {
 		fab_op_release(&lane->ops, op);
 		return (int) ret;
@@ -127,11 +147,29 @@ static int post_operation(struct fab_worker *worker, struct fab_lane *lane,
 	op->transfer = transfer;
 	transfer->cursor = cursor;
 	transfer->posted++;
+	transfer->marked += op->marked;
+	transfer->marked_out += op->marked;
+	transfer->moved_ns = worker->now_ns;
 	peer->operations_out++;
 	lane->inflight_count++;
 	lane->inflight_bytes += op->bytes;
 	fab_worker_count(&worker->statistics.operations_posted, 1);
 	return 0;
+}
+
+/* Without a wait fd the peer naps when its CQ stays empty. What it does not see
+ * there, it must be told of: a provider may need it to poll all the same. */
+static void post_stir(struct fab_worker *worker, const struct fab_lane *lane,
+		      struct fab_peer *peer,
+		      const struct fab_transfer *transfer)
+{
+	if (lane->cq_fd >= 0 ||
+	    (transfer->departed && !(transfer->flags & FAB_TRANSFER_READ)))
+		return;
+	if (worker->now_ns - peer->stirred_ns < worker->options.spin_ns / 2)
+		return;
+	peer->stirred_ns = worker->now_ns;
+	fab_peer_send(worker, peer, FAB_FRAME_STIR, NULL, 0);
 }
 
 /* A turn of one transfer on one lane. 0, -FI_EAGAIN, or an error. */
@@ -140,10 +178,13 @@ static int post_pages(struct fab_worker *worker, struct fab_lane *lane,
 		      struct fab_transfer *transfer, uint32_t *posted)
 {
 	uint32_t quantum = worker->options.quantum;
+	uint64_t enough = lane->inflight_bytes + QUANTUM_BYTES;
 	int ret = 0;
 
 	while (!ret && quantum-- &&
 	       transfer->cursor.page < transfer->pages.count) {
+		if (lane->inflight_bytes >= enough)
+			break;
 		if (lane->inflight_count >= lane->limit_count ||
 		    (lane->inflight_count &&
 		     lane->inflight_bytes >= lane->limit_bytes))
@@ -210,6 +251,9 @@ static int post_peer(struct fab_worker *worker, struct fab_peer *peer,
 			return 0;
 		transfer = FAB_ENTRY(peer->posting.next, struct fab_transfer,
 				     link);
+		post_stir(worker, &worker->lanes[i], peer, transfer);
+		if (peer->state != FAB_PEER_ATTACHED)
+			return 0;
 		ret = post_pages(worker, &worker->lanes[i], i, peer, transfer,
 				 posted);
 		if (ret == -FI_EAGAIN)

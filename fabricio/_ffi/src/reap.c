@@ -70,7 +70,8 @@ static int reap_engine_frame(struct fab_worker *worker, struct fab_peer *peer,
 		fab_confirm_confirmed(worker, peer, &body.confirm);
 		return 0;
 	}
-	return -EPROTO;
+	/* A stir has done its work by arriving. */
+	return kind == FAB_FRAME_STIR && bytes == 0 ? 0 : -EPROTO;
 }
 
 static void reap_frame(struct fab_worker *worker, const unsigned char *data,
@@ -131,6 +132,7 @@ static void reap_operation(struct fab_worker *worker, struct fab_lane *lane,
 	uint64_t bytes = op->bytes;
 	uint32_t pages = op->pages;
 
+	transfer->marked_out -= op->marked;
 	fab_op_release(&lane->ops, op);
 	lane->inflight_count--;
 	lane->inflight_bytes -= bytes;

@@ -33,6 +33,13 @@ static uint64_t transfer_out(const struct fab_transfer *transfer)
 	return transfer->posted - transfer->completed;
 }
 
+/* Nothing more of it will be posted. */
+static int transfer_is_over(const struct fab_transfer *transfer)
+{
+	return transfer->stopped ||
+	       transfer->cursor.page >= transfer->pages.count;
+}
+
 static void transfer_move(struct fab_transfer *transfer, struct fab_link *list)
 {
 	if (fab_link_listed(&transfer->link))
@@ -109,7 +116,7 @@ static void transfer_announce(struct fab_worker *worker,
 	};
 
 	if (!(transfer->flags & FAB_TRANSFER_READ))
-		announce.count = transfer->posted;
+		announce.count = transfer->marked;
 	if (transfer->flags & FAB_TRANSFER_NOTIFY)
 		announce.flags |= FAB_ANNOUNCE_NOTIFY;
 	if (transfer->uncounted)
@@ -121,13 +128,14 @@ static void transfer_announce(struct fab_worker *worker,
 }
 
 /* A write is announced as soon as its last operation is posted: the frame may
- * overtake the data (C2). A read, and a write that met an error, only when
- * nothing is out any more. */
+ * overtake the data (C2). A read, a write that met an error, and one that has
+ * operations which nobody counts, only when nothing is out any more. */
 static int transfer_may_announce(const struct fab_transfer *transfer)
 {
 	if (!transfer->departed || transfer->announced)
 		return 0;
-	if (!(transfer->flags & FAB_TRANSFER_READ) && !transfer->error.code)
+	if (!(transfer->flags & FAB_TRANSFER_READ) && !transfer->error.code &&
+	    transfer->posted == transfer->marked)
 		return 1;
 	return transfer_out(transfer) == 0;
 }
@@ -152,7 +160,7 @@ void fab_transfer_settle(struct fab_worker *worker,
 {
 	int late = transfer->reported && !transfer->quiet;
 
-	if (!transfer->stopped && transfer->cursor.page < transfer->pages.count)
+	if (!transfer_is_over(transfer))
 		return;
 	if (transfer_may_announce(transfer))
 		transfer_announce(worker, transfer, 0);
@@ -279,7 +287,7 @@ void fab_transfer_confirmed(struct fab_worker *worker,
 		return;
 	snprintf(text, sizeof(text), "the peer counted %llu of %llu operations",
 		 (unsigned long long) counted,
-		 (unsigned long long) transfer->posted);
+		 (unsigned long long) transfer->marked);
 	transfer_give_up(worker, transfer, -FI_EIO, text);
 }
 
@@ -296,12 +304,14 @@ void fab_transfer_tick(struct fab_worker *worker, struct fab_transfer *transfer)
 	uint64_t still = worker->now_ns - transfer->moved_ns;
 	struct fab_error error;
 
-	if (transfer_out(transfer)) {
+	if (transfer_out(transfer) || !transfer_is_over(transfer)) {
 		if (still < worker->options.peer_timeout_ns ||
 		    transfer->reported)
 			return;
 		fab_error_set(&error, -FI_ETIMEDOUT, "fi_cq_read", 0,
-			      "posted operations do not complete");
+			      transfer_out(transfer) ?
+				      "posted operations do not complete" :
+				      "the provider takes no operation");
 		transfer->uncounted = 1;
 		fab_transfer_fail(worker, transfer, &error);
 		fab_transfer_forsake(worker, transfer);

@@ -11,8 +11,11 @@ struct fab_tuning {
 	uint64_t operation_bytes; /* longest single operation */
 	uint64_t inflight_bytes;  /* posted, not completed, per lane */
 	uint32_t inflight_count;  /* operations; 0: tx_attr->size */
-	uint32_t shares_memory;   /* endpoints of one process share mappings:
-				     see local.h */
+	/* Writes longer than this are in place once they completed here, and
+	 * the caller's thread copies them within the call; 0: no such thing. */
+	uint64_t plain_bytes;
+	uint32_t shares_memory; /* endpoints of one process share mappings:
+				   see local.h */
 };
 
 const struct fab_tuning *fab_tuning_find(const char *provider);
