@@ -43,11 +43,14 @@ class FabricOptions:
             unread here; at least max_message_bytes + frame_bytes.
         frame_bytes: largest frame, header included. A provider may allow only less.
         receive_count: receive buffers of `frame_bytes` that each lane keeps posted.
-        max_operation_bytes: longest RMA operation in bytes; None: the provider's maximum.
-        inflight_count: operations in flight per lane; None: what the provider's queue holds.
-        inflight_bytes: bytes in flight per lane; None: no limit but the count.
-        quantum: operations that one transfer posts before the next has its turn; None: 16 or
-            what was measured for the provider.
+        max_operation_bytes: longest RMA operation in bytes; None: what was measured for the
+            provider (1 MiB on tcp and shm), at most the provider's maximum.
+        inflight_count: operations in flight per lane; None: what the provider's queue holds, less
+            up to 32 for frames.
+        inflight_bytes: bytes in flight per lane; None: what was measured (16 MiB on tcp and shm,
+            64 MiB elsewhere).
+        quantum: operations that one transfer posts before the next has its turn; None: 16. After
+            1 MiB the turn ends as well.
         segments: pages that one operation may carry; None: what was measured for the provider.
         merge: pages that are adjacent on both sides become one.
     """

@@ -1,6 +1,7 @@
 #include "confirm.h"
 
 #include "peer.h"
+#include "region.h"
 #include "transfer.h"
 #include "worker.h"
 
@@ -196,6 +197,17 @@ void fab_confirm_count(struct fab_worker *worker, uint32_t immediate)
 	arrival_check(worker, peer, arrival, immediate);
 }
 
+/* C5. What still arrives of it is dropped as stale. */
+static void arrival_refuse(struct fab_worker *worker, struct fab_peer *peer,
+			   struct fab_arrival *arrival, uint32_t immediate)
+{
+	arrival->open = 0;
+	confirm_send(worker, peer, arrival, immediate, arrival->refusal);
+	if (arrival->notify)
+		fab_worker_report_arrival(worker, peer->slot, arrival->sequence,
+					  arrival->refusal);
+}
+
 void fab_confirm_announced(struct fab_worker *worker, struct fab_peer *peer,
 			   const struct fab_announce *announce)
 {
@@ -215,7 +227,8 @@ void fab_confirm_announced(struct fab_worker *worker, struct fab_peer *peer,
 				       fab_immediate_slot(immediate));
 		if (arrival && !arrival->open &&
 		    arrival->sequence == announce->sequence)
-			confirm_send(worker, peer, arrival, immediate, 0);
+			confirm_send(worker, peer, arrival, immediate,
+				     arrival->refusal);
 		else
 			fab_worker_count(&worker->statistics.stale_frames, 1);
 		return;
@@ -241,8 +254,15 @@ void fab_confirm_announced(struct fab_worker *worker, struct fab_peer *peer,
 		fab_worker_report_arrival(worker, peer->slot,
 					  announce->sequence, announce->status);
 	arrival->status = announce->status;
+	if (!announce->status && announce->access)
+		arrival->refusal = fab_region_grants(worker, announce->key,
+						     announce->access);
+	if (arrival->refusal) {
+		arrival_refuse(worker, peer, arrival, immediate);
+		return;
+	}
 	if (announce->flags & FAB_ANNOUNCE_UNCOUNTED)
-		arrival->announced = arrival->counted; /* C5 */
+		arrival->announced = arrival->counted; /* C6 */
 	arrival_check(worker, peer, arrival, immediate);
 }
 

@@ -4,9 +4,10 @@
  * the target's slot for the source, and one of the source's transfer slots with
  * a generation. The target counts them; the source announces how many there
  * are; when both agree the target confirms with one frame. Where a plain
- * write's own completion proves that it is in place (struct fab_tuning), only
- * the first and a part of the others are counted; the rest must have completed
- * before the announcement leaves.
+ * write's own completion proves that it is in place (struct fab_tuning) and the
+ * peer has proven the key before, only a part is counted; the rest must have
+ * completed before the announcement leaves. A read carries no immediate data:
+ * its announcement asks the target to prove the key.
  *
  * C1 an immediate names (peer slot, transfer slot, generation); a transfer
  *    slot is reused only after its confirmation came, with the next
@@ -17,7 +18,9 @@
  *    is a protocol error of that peer.
  * C4 an announcement may come again (a query): it is answered again and
  *    changes nothing.
- * C5 a source that gave up says so: the target learns the status, forgets the
+ * C5 a transfer is confirmed only if its key names an open region that grants
+ *    the access: providers report success for keys that do not.
+ * C6 a source that gave up says so: the target learns the status, forgets the
  *    count, and drops what still arrives for that generation. */
 #ifndef FAB_CONFIRM_H
 #define FAB_CONFIRM_H
@@ -69,6 +72,7 @@ struct fab_arrivals {
 		uint64_t counted;
 		uint64_t announced;
 		uint64_t sequence;  /* of the announcement, or the last one */
+		int32_t refusal;    /* 0, or why this side refused it */
 		int32_t status;     /* announced, or of the last one */
 		uint8_t generation; /* FAB_NO_GENERATION before first use */
 		uint8_t open;       /* counting */

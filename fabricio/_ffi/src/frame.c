@@ -9,7 +9,7 @@
 #endif
 
 static_assert(sizeof(struct fab_frame_header) == 16, "wire format");
-static_assert(sizeof(struct fab_announce) == 32, "wire format");
+static_assert(sizeof(struct fab_announce) == 40, "wire format");
 static_assert(sizeof(struct fab_confirm) == 24, "wire format");
 
 struct fab_outgoing *fab_outgoing_alloc(uint32_t kind, uint64_t token,

@@ -39,17 +39,18 @@ enum fab_announce_flags {
 struct fab_announce {
 	uint64_t sequence;
 	uint64_t count; /* operations with this immediate value */
+	uint64_t key;   /* remote key that the transfer uses */
 	uint32_t immediate;
 	int32_t status; /* 0 or why the source gave up */
 	uint32_t flags;
-	uint32_t reserved;
+	uint32_t access; /* enum fab_access: what the key must grant; 0: none */
 };
 
 struct fab_confirm {
 	uint64_t sequence;
 	uint64_t counted;
 	uint32_t immediate;
-	int32_t status; /* 0: all arrived; -FI_EAGAIN: not yet */
+	int32_t status; /* 0: all arrived; -FI_EAGAIN: not yet; else refused */
 };
 
 /* A frame on its way out. Owned by the peer's queue, then by its op. */

@@ -48,6 +48,7 @@ static void lane_read_limits(struct fab_lane *lane,
 	if (options->max_operation_bytes)
 		lane->operation_bytes = smaller(lane->operation_bytes,
 						options->max_operation_bytes);
+	lane->plain_bytes = tuning->plain_bytes;
 	lane->segments =
 		options->segments ? options->segments : tuning->segments;
 	lane->segment_bytes =

@@ -5,8 +5,8 @@
  * - the mapping goes when the endpoint that made it closes: a lane that still
  *   has it in its AV would touch unmapped memory;
  * - the provider (libfabric 2.5) exchanges names only one way, and the side
- * that spoke first never learns where the other is mapped: it crashes on the
- * first larger message that comes back. Both must have spoken before either
+ *   that spoke first never learns where the other is mapped: it crashes on the
+ *   first larger message that comes back. Both must have spoken before either
  *   listens.
  * So a lane that inserts a neighbour's address pays a visit: the neighbour's
  * worker inserts the visitor and speaks first; then the visitor speaks, before

@@ -63,6 +63,7 @@ static void peer_release(struct fab_worker *worker, struct fab_peer *peer)
 {
 	fab_departures_destruct(&peer->departures);
 	fab_arrivals_destruct(&peer->arrivals);
+	memset(peer->proven, 0, sizeof(peer->proven));
 	peer->state = FAB_PEER_FREE;
 	fab_list_append(&worker->free_peers, &peer->free);
 	worker->free_peer_count++;
@@ -163,6 +164,23 @@ void fab_peer_link(struct fab_worker *worker, struct fab_peer *peer,
 	peer->remote_cookie = remote_cookie;
 	fab_transfer_admit(worker, peer);
 	fab_peer_ready(worker, peer);
+}
+
+static uint64_t *peer_place(struct fab_peer *peer, uint64_t key)
+{
+	return &peer->proven[key * 0x9e3779b97f4a7c15ull >> 60];
+}
+
+int fab_peer_has_proven(const struct fab_peer *peer, uint64_t key)
+{
+	/* Key 0 would look like an empty place: never proven is never wrong. */
+	return key &&
+	       *peer_place((struct fab_peer *) (uintptr_t) peer, key) == key;
+}
+
+void fab_peer_prove(struct fab_peer *peer, uint64_t key)
+{
+	*peer_place(peer, key) = key;
 }
 
 void fab_peer_ready(struct fab_worker *worker, struct fab_peer *peer)
@@ -291,6 +309,9 @@ void fab_peer_close(struct fab_worker *worker, struct fab_peer *peer)
 		      "the endpoint was closed");
 	if (peer->state != FAB_PEER_BROKEN)
 		peer_stop(worker, peer, &error);
+	/* A broken peer's may be over. */
+	if (!peer->deadline_ns)
+		peer->deadline_ns = worker->now_ns + FAB_GRACE_NS;
 	peer->state = FAB_PEER_REMOVING;
 	worker->removing++;
 	fab_peer_settle(worker, peer);

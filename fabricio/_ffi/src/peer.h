@@ -38,6 +38,8 @@ struct fab_peer_spec {
 	unsigned char addresses[];
 };
 
+#define FAB_PROVEN_KEYS 16u
+
 struct fab_peer {
 	struct fab_link ready;    /* in worker->ready: has something to post */
 	struct fab_link free;     /* in worker->free_peers */
@@ -55,7 +57,8 @@ struct fab_peer {
 	uint32_t state;
 	uint32_t frames_out; /* posted, not completed */
 	uint32_t operations_out;
-	uint64_t heard_ns;    /* last sign of life */
+	uint64_t heard_ns;                /* last sign of life */
+	uint64_t proven[FAB_PROVEN_KEYS]; /* remote keys that it confirmed */
 	uint64_t stirred_ns;  /* when it was last told to keep polling */
 	uint64_t waiting_ns;  /* since when something waits for it; 0: no */
 	uint64_t deadline_ns; /* of REMOVING and BROKEN; 0: over */
@@ -81,6 +84,11 @@ void fab_peer_break(struct fab_worker *worker, struct fab_peer *peer, int code,
 		    const char *call, const char *text);
 void fab_peer_break_by(struct fab_worker *worker, struct fab_peer *peer,
 		       const struct fab_error *error);
+
+/* Whether the peer has confirmed a write with this key; and that it has. A few
+ * keys are remembered. [worker] */
+int fab_peer_has_proven(const struct fab_peer *peer, uint64_t key);
+void fab_peer_prove(struct fab_peer *peer, uint64_t key);
 
 /* Something to post: get its turn. [worker] */
 void fab_peer_ready(struct fab_worker *worker, struct fab_peer *peer);

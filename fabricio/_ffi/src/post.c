@@ -93,8 +93,8 @@ static uint32_t post_gather(const struct fab_lane *lane,
 
 /* Whether the operation carries immediate data, so that the peer counts it.
  * Where a plain one needs no count, both sides share the copying: the peer is
- * given a few at a time, and this side takes what it has no time for. The
- * first of a transfer is always counted: it proves the key. */
+ * given a few at a time, and this side takes what it has no time for. But not
+ * before the peer has proven the key: a plain write may land whatever it is. */
 static uint32_t post_marks(const struct fab_lane *lane,
 			   const struct fab_transfer *transfer,
 			   const struct fab_op *op)
@@ -102,7 +102,8 @@ static uint32_t post_marks(const struct fab_lane *lane,
 	if (!transfer->departed || (transfer->flags & FAB_TRANSFER_READ))
 		return 0;
 	return !lane->plain_bytes || op->bytes <= lane->plain_bytes ||
-	       !transfer->marked || transfer->marked_out < SHARED_DEPTH;
+	       transfer->marked_out < SHARED_DEPTH ||
+	       !fab_peer_has_proven(transfer->peer, transfer->remote_key);
 }
 
 static int post_operation(struct fab_worker *worker, struct fab_lane *lane,

@@ -74,6 +74,31 @@ void fab_region_close(struct fab_worker *worker, struct fab_region *region)
 		region_finish(worker, region);
 }
 
+static int region_has_key(const struct fab_region *region, uint64_t key)
+{
+	for (uint32_t i = 0; i < region->lane_count; i++) {
+		if (region->lanes[i].key == key)
+			return 1;
+	}
+	return 0;
+}
+
+int fab_region_grants(const struct fab_worker *worker, uint64_t key,
+		      uint32_t access)
+{
+	const struct fab_link *link = worker->regions.next;
+
+	for (; link != &worker->regions; link = link->next) {
+		const struct fab_region *region =
+			FAB_ENTRY(link, const struct fab_region, link);
+
+		if (region_has_key(region, key))
+			return (region->access & access) == access ? 0 :
+								     -FI_EACCES;
+	}
+	return -FI_ENOKEY;
+}
+
 void fab_region_hold(struct fab_region *region)
 {
 	region->transfers++;

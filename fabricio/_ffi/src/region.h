@@ -32,6 +32,10 @@ void fab_region_open(struct fab_worker *worker, struct fab_region *region);
 void fab_region_close(struct fab_worker *worker, struct fab_region *region);
 /* Close its MRs; the struct stays. [worker] */
 void fab_region_unregister(struct fab_region *region);
+/* 0 if some open region has the key and grants the access, -FI_EACCES if it
+ * does not grant it, -FI_ENOKEY if there is none. [worker] */
+int fab_region_grants(const struct fab_worker *worker, uint64_t key,
+		      uint32_t access);
 /* A transfer begins or ends to use it; the last one may close it. [worker] */
 void fab_region_hold(struct fab_region *region);
 void fab_region_drop(struct fab_worker *worker, struct fab_region *region);

@@ -15,17 +15,9 @@
 
 static int transfer_needs_departure(const struct fab_transfer *transfer)
 {
-	if (transfer->flags & FAB_TRANSFER_NOTIFY)
-		return 1;
-	return transfer->pages.count &&
-	       (transfer->flags & FAB_TRANSFER_CONFIRM) &&
-	       !(transfer->flags & FAB_TRANSFER_READ);
-}
-
-static int transfer_awaits_confirm(const struct fab_transfer *transfer)
-{
-	return transfer->departed && (transfer->flags & FAB_TRANSFER_CONFIRM) &&
-	       !(transfer->flags & FAB_TRANSFER_READ);
+	return (transfer->flags & FAB_TRANSFER_NOTIFY) ||
+	       (transfer->pages.count &&
+		(transfer->flags & FAB_TRANSFER_CONFIRM));
 }
 
 static uint64_t transfer_out(const struct fab_transfer *transfer)
@@ -110,13 +102,17 @@ static void transfer_announce(struct fab_worker *worker,
 {
 	struct fab_announce announce = {
 		.sequence = transfer->sequence,
+		.key = transfer->remote_key,
 		.immediate = transfer->immediate,
 		.status = transfer->error.code,
 		.flags = flags,
 	};
 
-	if (!(transfer->flags & FAB_TRANSFER_READ))
-		announce.count = transfer->marked;
+	announce.count = transfer->marked;
+	if (transfer->pages.count)
+		announce.access = transfer->flags & FAB_TRANSFER_READ ?
+					  FAB_ACCESS_REMOTE_READ :
+					  FAB_ACCESS_REMOTE_WRITE;
 	if (transfer->flags & FAB_TRANSFER_NOTIFY)
 		announce.flags |= FAB_ANNOUNCE_NOTIFY;
 	if (transfer->uncounted)
@@ -134,9 +130,13 @@ static int transfer_may_announce(const struct fab_transfer *transfer)
 {
 	if (!transfer->departed || transfer->announced)
 		return 0;
-	if (!(transfer->flags & FAB_TRANSFER_READ) && !transfer->error.code &&
-	    transfer->posted == transfer->marked)
-		return 1;
+	if (!transfer->error.code) {
+		if (transfer->flags & FAB_TRANSFER_READ)
+			return !(transfer->flags & FAB_TRANSFER_NOTIFY) ||
+			       transfer_out(transfer) == 0;
+		if (transfer->posted == transfer->marked)
+			return 1;
+	}
 	return transfer_out(transfer) == 0;
 }
 
@@ -167,8 +167,8 @@ void fab_transfer_settle(struct fab_worker *worker,
 	if (transfer_out(transfer))
 		return;
 	if (!transfer->reported) {
-		if (!transfer->error.code &&
-		    transfer_awaits_confirm(transfer) && !transfer->confirmed)
+		if (!transfer->error.code && transfer->departed &&
+		    (transfer->flags & FAB_TRANSFER_CONFIRM))
 			return;
 		transfer_report(worker, transfer);
 	}
@@ -269,12 +269,22 @@ void fab_transfer_confirmed(struct fab_worker *worker,
 			    uint64_t counted)
 {
 	struct fab_peer *peer = transfer->peer;
+	struct fab_error error;
 	char text[96];
 
 	if (status == 0) {
-		transfer->confirmed = 1;
+		if (transfer->marked)
+			fab_peer_prove(peer, transfer->remote_key);
 		transfer_undepart(transfer);
 		fab_transfer_settle(worker, transfer);
+		fab_transfer_admit(worker, peer);
+		return;
+	}
+	if (status != -FI_EAGAIN) {
+		fab_error_set(&error, status, "fi_writemsg", 0,
+			      "the peer has no such region any more, or does "
+			      "not grant this access");
+		fab_transfer_orphan(worker, transfer, &error);
 		fab_transfer_admit(worker, peer);
 		return;
 	}

@@ -6,11 +6,10 @@
  * T3 the region is held from start until quiet.
  * T4 the struct is freed when it was reported, is quiet, has no departure slot,
  *    owes the peer no announcement and the loop released it; the loop's
- * commands reach the worker in order, so a cancel before the release never
- * meets freed memory. T5 a confirmed write is done when its operations
- * completed here and the peer confirmed the count of those with immediate data:
- * all of them, but where the completion of a plain one proves that it is in
- * place. */
+ *    commands reach the worker in order, so a cancel before the release never
+ *    meets freed memory.
+ * T5 a confirmed transfer is done when its operations completed here and the
+ *    peer confirmed key and count (confirm.h). */
 #ifndef FAB_TRANSFER_H
 #define FAB_TRANSFER_H
 
@@ -51,7 +50,6 @@ struct fab_transfer {
 	uint8_t due;      /* the peer must hear of it: NOTIFY, unannounced */
 	uint8_t stopped;  /* posts no more (T2) */
 	uint8_t announced;
-	uint8_t confirmed;
 	uint8_t uncounted; /* an operation failed: the count is unknown */
 	uint8_t reported;
 	uint8_t quiet;          /* region let go */
