@@ -213,6 +213,10 @@ int fab_engine_reap(struct fab_engine *engine,
 				engine_lend(engine, completions[count].data);
 			count++;
 		}
+		/* By exchange, as in wakeup.h: one of both sees the other. */
+		if (atomic_exchange_explicit(&engine->workers[i].deferring, 0,
+					     memory_order_acq_rel))
+			fab_wakeup_rouse(&engine->workers[i].sleeper);
 	}
 	if (count == capacity)
 		fab_wakeup_ring(&engine->doorbell);

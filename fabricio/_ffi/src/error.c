@@ -76,6 +76,8 @@ const char *fab_errno_name(int code)
 int fab_error_is_peer(int code)
 {
 	switch (code < 0 ? -code : code) {
+	/* We never cancel: the provider has given up the connection. */
+	case FI_ECANCELED:
 	case FI_ECONNREFUSED:
 	case FI_ECONNRESET:
 	case FI_ECONNABORTED:

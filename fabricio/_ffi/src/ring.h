@@ -86,6 +86,16 @@ static inline int fab_ring_pop(struct fab_ring *ring, void *slot)
 	return 0;
 }
 
+/* [producer] 1 if a push would fail now. */
+static inline int fab_ring_full(struct fab_ring *ring)
+{
+	ring->head_seen =
+		atomic_load_explicit(&ring->head, memory_order_acquire);
+	return atomic_load_explicit(&ring->tail, memory_order_relaxed) -
+		       ring->head_seen ==
+	       ring->capacity;
+}
+
 /* [consumer] 1 if nothing is there to pop. */
 static inline int fab_ring_empty(struct fab_ring *ring)
 {

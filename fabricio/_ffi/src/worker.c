@@ -283,6 +283,18 @@ static uint64_t worker_patience(const struct fab_worker *worker)
 	return FOREVER;
 }
 
+/* 1 if nothing is deferred, or the loop will rouse us once it has made room: the
+ * ring is full although the flag is up, so the loop has reaping to do and meets
+ * the flag then. */
+static int worker_may_defer(struct fab_worker *worker)
+{
+	if (!worker->deferred.count)
+		return 1;
+	(void) atomic_exchange_explicit(&worker->deferring, 1,
+					memory_order_acq_rel);
+	return fab_ring_full(&worker->completions);
+}
+
 static void worker_sleep(struct fab_worker *worker)
 {
 	struct pollfd fds[1 + worker->lane_count];
@@ -292,7 +304,7 @@ static void worker_sleep(struct fab_worker *worker)
 	int ready;
 
 	fab_wakeup_prepare(&worker->sleeper);
-	ready = fab_ring_empty(&worker->commands) ?
+	ready = fab_ring_empty(&worker->commands) && worker_may_defer(worker) ?
 			worker_prepare_fds(worker, fds) :
 			0;
 	if (ready > 0) {

@@ -60,8 +60,10 @@ struct fab_worker {
 	struct fab_ring completions; /* worker -> loop */
 	struct fab_wakeup sleeper;   /* loop rouses, worker sleeps */
 	struct fab_wakeup *doorbell; /* borrowed from engine; worker rings */
-	_Atomic uint32_t backlog;    /* loop sets: ring me when there is room */
-	_Atomic uint32_t closing;    /* loop sets: nobody reaps any more */
+	_Atomic uint32_t
+		deferring;        /* worker sets: rouse me when you made room */
+	_Atomic uint32_t backlog; /* loop sets: ring me when there is room */
+	_Atomic uint32_t closing; /* loop sets: nobody reaps any more */
 	struct fab_counters statistics; /* worker writes, loop reads */
 	/* Constant once FAB_WORKER_OPENED was reaped. */
 	struct fab_lane *lanes; /* owned array */
