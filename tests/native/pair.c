@@ -40,8 +40,8 @@ void side_await(struct side *side, uint32_t kind,
 	}
 }
 
-static void side_open(struct side *side, const char *provider,
-		      const struct fab_options *options)
+void side_open(struct side *side, const char *provider,
+	       const struct fab_options *options)
 {
 	struct fab_options mine = *options;
 	struct fab_completion completion;
@@ -87,7 +87,7 @@ void pair_open(struct side *a, struct side *b, const char *provider,
 	CHECK(!fab_peer_attach(b->engine, b->peer, a->peer, a->cookie));
 }
 
-static void side_close(struct side *side)
+void side_close(struct side *side)
 {
 	struct fab_completion completion;
 

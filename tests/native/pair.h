@@ -2,19 +2,8 @@
 #ifndef FAB_TEST_PAIR_H
 #define FAB_TEST_PAIR_H
 
+#include "check.h"
 #include "fabricio.h"
-
-#include <stdio.h>
-#include <stdlib.h>
-
-#define CHECK(condition)                                                   \
-	do {                                                               \
-		if (!(condition)) {                                        \
-			fprintf(stderr, "%s:%d: %s\n", __FILE__, __LINE__, \
-				#condition);                               \
-			exit(1);                                           \
-		}                                                          \
-	} while (0)
 
 struct side {
 	struct fab_engine *engine;
@@ -23,13 +12,19 @@ struct side {
 	struct fab_attributes attributes;
 };
 
-/* Open both engines and attach them to each other. Exits 77 (skip) when the
- * provider does not exist here. */
+/* Open one engine, or close it. Exits 77 (skip) when the provider does not
+ * exist here. */
+void side_open(struct side *side, const char *provider,
+	       const struct fab_options *options);
+void side_close(struct side *side);
+
+/* Open both engines and attach them to each other. */
 void pair_open(struct side *a, struct side *b, const char *provider,
 	       const struct fab_options *options);
 void pair_close(struct side *a, struct side *b);
 
-/* Reap until a completion of this kind comes; others are dropped. Frames stay valid until the next. Bounded by 20 s. */
+/* Reap until a completion of this kind comes; others are dropped. Frames stay
+ * valid until the next. Bounded by 20 s. */
 void side_await(struct side *side, uint32_t kind,
 		struct fab_completion *completion);
 

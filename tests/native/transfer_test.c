@@ -147,8 +147,7 @@ static void messages(struct work *work)
 		snprintf(text, sizeof(text), "message %d", i);
 		side_await(&work->b, FAB_FRAME_RECEIVED, &received);
 		CHECK(received.bytes == strlen(text));
-		CHECK(!memcmp(received.data, text,
-			      strlen(text)));
+		CHECK(!memcmp(received.data, text, strlen(text)));
 	}
 }
 

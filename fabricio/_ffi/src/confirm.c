@@ -136,7 +136,12 @@ static struct fab_arrival *arrival_open(struct fab_arrivals *arrivals,
 		return NULL;
 	if (arrival->generation == generation)
 		return arrival->open ? arrival : NULL;
-	if (arrival->open)
+	/* Slots go through all generations: anything else but the next one is
+	 * late. */
+	if (arrival->open ||
+	    (arrival->generation != FAB_NO_GENERATION &&
+	     generation != ((arrival->generation + 1u) &
+			    ((1u << FAB_GENERATION_BITS) - 1))))
 		return NULL;
 	memset(arrival, 0, sizeof(*arrival));
 	arrival->generation = generation;
@@ -272,6 +277,11 @@ void fab_confirm_confirmed(struct fab_worker *worker, struct fab_peer *peer,
 	struct fab_transfer *transfer;
 
 	transfer = fab_departure_find(&peer->departures, confirm->immediate);
+	if (confirm->status > 0) {
+		fab_peer_break(worker, peer, -EPROTO, "fi_recv",
+			       "confirmation with no such status");
+		return;
+	}
 	if (!transfer || transfer->sequence != confirm->sequence ||
 	    transfer->immediate != confirm->immediate || !transfer->announced) {
 		fab_worker_count(&worker->statistics.stale_frames, 1);

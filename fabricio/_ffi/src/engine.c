@@ -121,8 +121,10 @@ int fab_engine_open(const struct fab_options *options,
 		goto failed;
 	memset(opened->workers, 0,
 	       opened->options.worker_count * sizeof(*opened->workers));
-	opened->worker_count = opened->options.worker_count;
 	ret = fab_wakeup_open(&opened->doorbell);
+	if (ret)
+		goto failed;
+	opened->worker_count = opened->options.worker_count;
 	for (uint32_t i = 0; i < opened->worker_count && !ret; i++)
 		ret = engine_construct_worker(opened, i);
 	for (uint32_t i = 0; i < opened->worker_count && !ret; i++) {

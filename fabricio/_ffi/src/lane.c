@@ -299,9 +299,25 @@ void fab_lane_close_objects(struct fab_lane *lane)
 void fab_lane_close(struct fab_lane *lane)
 {
 	/* Peers have given back their addresses: guests have what is left. */
-	if (!lane->local || !fab_local_retire(lane->local, lane))
+	if (lane->local)
+		fab_local_retire(lane->local, lane);
+	else
 		fab_lane_close_objects(lane);
 	memset(lane, 0, sizeof(*lane));
+}
+
+void fab_lane_set_adrift(struct fab_lane *lane, const struct fab_peer *peer)
+{
+	for (uint32_t i = 0; i < lane->ops.capacity; i++) {
+		struct fab_op *op = &lane->ops.ops[i];
+
+		if (!op->posted || op->kind != FAB_OP_RMA || op->peer != peer ||
+		    op->adrift)
+			continue;
+		op->adrift = 1;
+		lane->inflight_count--;
+		lane->inflight_bytes -= op->bytes;
+	}
 }
 
 int fab_lane_post_receive(struct fab_lane *lane, struct fab_op *receive)
@@ -333,21 +349,32 @@ int fab_lane_post_kept(struct fab_lane *lane)
 	return ret;
 }
 
-int fab_lane_guest_add(struct fab_lane *lane, const void *bytes,
-		       uint32_t length, struct fab_lane_address **address)
+static struct fab_lane_address *
+lane_address_find(struct fab_lane *lane, const void *bytes, uint32_t length)
 {
-	struct fab_lane_address *entry;
 	struct fab_link *link;
 
 	for (link = lane->addresses.next; link != &lane->addresses;
 	     link = link->next) {
-		entry = FAB_ENTRY(link, struct fab_lane_address, link);
+		struct fab_lane_address *entry =
+			FAB_ENTRY(link, struct fab_lane_address, link);
+
 		if (entry->length == length &&
-		    !memcmp(entry->bytes, bytes, length)) {
-			entry->references++;
-			*address = entry;
-			return 0;
-		}
+		    !memcmp(entry->bytes, bytes, length))
+			return entry;
+	}
+	return NULL;
+}
+
+int fab_lane_guest_add(struct fab_lane *lane, const void *bytes,
+		       uint32_t length, struct fab_lane_address **address)
+{
+	struct fab_lane_address *entry = lane_address_find(lane, bytes, length);
+
+	if (entry) {
+		entry->references++;
+		*address = entry;
+		return 0;
 	}
 	entry = calloc(1, sizeof(*entry) + length);
 	if (!entry)
@@ -367,20 +394,23 @@ int fab_lane_guest_add(struct fab_lane *lane, const void *bytes,
 int fab_lane_address_add(struct fab_lane *lane, const void *bytes,
 			 uint32_t length, struct fab_lane_address **address)
 {
-	struct fab_lane_address *entry;
-	int ret;
+	struct fab_lane_address *entry = lane_address_find(lane, bytes, length);
+	struct fab_visit *visit = NULL;
+	int ret = 0;
 
-	ret = fab_lane_guest_add(lane, bytes, length, &entry);
+	if (lane->local && (!entry || !entry->visit))
+		ret = fab_visit_begin(lane->local, bytes, length, &visit);
 	if (ret)
 		return ret;
-	if (lane->local && !entry->visit) {
-		ret = fab_visit_begin(lane->local, bytes, length,
-				      &entry->visit);
-		lane->visiting += entry->visit != NULL;
-	}
+	ret = fab_lane_guest_add(lane, bytes, length, &entry);
 	if (ret) {
-		fab_lane_address_remove(lane, entry);
+		if (visit)
+			fab_visit_end(visit);
 		return ret;
+	}
+	if (visit) {
+		entry->visit = visit;
+		lane->visiting++;
 	}
 	*address = entry;
 	return 0;
@@ -403,6 +433,9 @@ int fab_lane_address_check(const struct fab_lane_address *address)
 static void lane_address_free(struct fab_lane *lane,
 			      struct fab_lane_address *address)
 {
+	/* What it said last may still be unread, and names its memory. */
+	if (address->visit)
+		(void) fi_cq_read(lane->cq, NULL, 0);
 	fi_av_remove(lane->av, &address->address, 1, 0);
 	fab_list_remove(&address->link);
 	if (address->visit)

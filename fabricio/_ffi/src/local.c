@@ -14,6 +14,8 @@ struct fab_local {
 	struct fab_link guests; /* struct fab_visit.host_link */
 	uint32_t users;         /* AVs that have it */
 	uint32_t bytes;
+	uint32_t closing;        /* or closed: its name stays known for ever,
+				    since the provider crashes on it */
 	struct fab_lane *parked; /* owned; NULL while its lane is open */
 	unsigned char address[];
 };
@@ -50,17 +52,20 @@ struct fab_local *fab_local_publish(const void *address, uint32_t bytes)
 
 static struct fab_local *local_find(const void *address, uint32_t bytes)
 {
+	struct fab_local *found = NULL;
 	struct fab_link *link;
 
 	for (link = locals.next; link != &locals; link = link->next) {
 		struct fab_local *local =
 			FAB_ENTRY(link, struct fab_local, link);
 
-		if (!local->parked && local->bytes == bytes &&
-		    !memcmp(local->address, address, bytes))
-			return local;
+		/* A new endpoint may have the name of one that closes. */
+		if (local->bytes == bytes &&
+		    !memcmp(local->address, address, bytes) &&
+		    (!found || found->closing))
+			found = local;
 	}
-	return NULL;
+	return found;
 }
 
 /* One AV less has it. Closes a parked endpoint with the last one. */
@@ -75,7 +80,6 @@ static void local_drop(struct fab_local *local)
 		return;
 	fab_lane_close_objects(local->parked);
 	free(local->parked);
-	free(local);
 }
 
 int fab_visit_begin(struct fab_local *visitor, const void *address,
@@ -83,11 +87,15 @@ int fab_visit_begin(struct fab_local *visitor, const void *address,
 {
 	struct fab_visit *begun = calloc(1, sizeof(*begun));
 	struct fab_local *host;
+	int closing;
 
 	if (!begun)
 		return -FI_ENOMEM;
 	pthread_mutex_lock(&mutex);
 	host = local_find(address, bytes);
+	closing = host && host->closing;
+	if (closing)
+		host = NULL;
 	if (host) {
 		begun->visitor = visitor;
 		begun->host = host;
@@ -104,7 +112,7 @@ int fab_visit_begin(struct fab_local *visitor, const void *address,
 		begun = NULL;
 	}
 	*visit = begun;
-	return 0;
+	return closing ? -FI_ESHUTDOWN : 0;
 }
 
 enum fab_visit_state fab_visit_state(const struct fab_visit *visit)
@@ -254,15 +262,17 @@ static void local_expel(struct fab_local *local, struct fab_lane *lane)
 	pthread_mutex_unlock(&mutex);
 }
 
-int fab_local_retire(struct fab_local *local, struct fab_lane *lane)
+void fab_local_retire(struct fab_local *local, struct fab_lane *lane)
 {
 	struct fab_lane *copy = malloc(sizeof(*copy));
 	int parked;
 
+	pthread_mutex_lock(&mutex);
+	local->closing = 1;
+	pthread_mutex_unlock(&mutex);
 	local_expel(local, lane);
 	fab_lane_purge(lane, 1); /* X2 */
 	pthread_mutex_lock(&mutex);
-	fab_list_remove(&local->link);
 	/* Without memory to park, the objects leak: better than a crash. */
 	parked = local->users != 0;
 	if (parked && copy) {
@@ -272,7 +282,7 @@ int fab_local_retire(struct fab_local *local, struct fab_lane *lane)
 	}
 	pthread_mutex_unlock(&mutex);
 	free(copy);
-	if (!parked)
-		free(local);
-	return parked;
+	if (parked)
+		return;
+	fab_lane_close_objects(lane);
 }

@@ -45,12 +45,13 @@ enum fab_visit_state {
 /* Make a lane's endpoint known. NULL when memory is out. [worker] */
 struct fab_local *fab_local_publish(const void *address, uint32_t bytes);
 
-/* Forget it: the lane closes, and has given back its own visits. 1 if its
- * objects were parked, 0 if it must close them itself. [worker] */
-int fab_local_retire(struct fab_local *local, struct fab_lane *lane);
+/* Forget it: the lane closes, and has given back its own visits. Its objects
+ * are closed, or parked until the last visitor has left. [worker] */
+void fab_local_retire(struct fab_local *local, struct fab_lane *lane);
 
-/* Visit the endpoint with this address. *visit is NULL if it is of another
- * process. 0 or -FI_ENOMEM. [worker] */
+/* Visit the endpoint with this address, before it gets into the AV (X1).
+ * *visit is NULL if it is of another process. 0, -FI_ESHUTDOWN if it closes, or
+ * -FI_ENOMEM. [worker] */
 int fab_visit_begin(struct fab_local *visitor, const void *address,
 		    uint32_t bytes, struct fab_visit **visit);
 enum fab_visit_state fab_visit_state(const struct fab_visit *visit);

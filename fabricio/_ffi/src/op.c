@@ -38,6 +38,7 @@ struct fab_op *fab_op_alloc(struct fab_op_slab *slab, uint32_t kind)
 	op->generation++;
 	op->pages = 0;
 	op->marked = 0;
+	op->adrift = 0;
 	op->bytes = 0;
 	op->peer = NULL;
 	op->transfer = NULL;

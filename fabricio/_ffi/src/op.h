@@ -30,6 +30,7 @@ struct fab_op {
 	uint32_t generation;
 	uint32_t pages;        /* RMA: pages that end in this operation */
 	uint32_t marked;       /* RMA: 1 if it carries immediate data */
+	uint32_t adrift;       /* RMA: 1 if the lane's limits forget it */
 	uint64_t bytes;        /* RMA */
 	struct fab_op *next;   /* free list */
 	struct fab_peer *peer; /* borrowed: peers live as long as the worker */

@@ -63,6 +63,9 @@ static int check_side(const int64_t *index, uint64_t count, uint64_t offset,
 	 * as long as that is a page number at all. */
 	last = stride ? (bytes - offset - page_bytes) / stride :
 			(uint64_t) INT64_MAX;
+	/* So that negative indices are past it, however long the side. */
+	if (last > (uint64_t) INT64_MAX)
+		last = (uint64_t) INT64_MAX;
 	if (!index) {
 		*position = last + 1;
 		return count - 1 > last ? -1 : 0;

@@ -148,6 +148,7 @@ void fab_peer_open(struct fab_worker *worker, struct fab_peer_spec *spec)
 		peer->heard_ns = worker->now_ns;
 		peer->waiting_ns = 0;
 		peer->deadline_ns = 0;
+		peer->starved = 0;
 	}
 	fab_worker_report(worker, FAB_PEER_ADDED,
 			  peer ? peer->slot : FAB_NO_PEER, spec->token, &error);
@@ -201,6 +202,14 @@ void fab_peer_queue(struct fab_worker *worker, struct fab_peer *peer,
 	fab_peer_ready(worker, peer);
 }
 
+void fab_peer_starve(struct fab_worker *worker, struct fab_peer *peer)
+{
+	if (peer->state != FAB_PEER_OPEN && peer->state != FAB_PEER_ATTACHED)
+		return;
+	peer->starved = 1;
+	fab_peer_ready(worker, peer);
+}
+
 void fab_peer_send(struct fab_worker *worker, struct fab_peer *peer,
 		   uint32_t kind, const void *payload, uint32_t bytes)
 {
@@ -210,7 +219,7 @@ void fab_peer_send(struct fab_worker *worker, struct fab_peer *peer,
 	if (frame)
 		fab_peer_queue(worker, peer, frame);
 	else
-		fab_peer_break(worker, peer, -FI_ENOMEM, "fi_send", NULL);
+		fab_peer_starve(worker, peer);
 }
 
 static void peer_drop_frames(struct fab_worker *worker, struct fab_peer *peer)
@@ -284,6 +293,8 @@ static void peer_forsake(struct fab_worker *worker, struct fab_peer *peer)
 	struct fab_link *link = peer->settling.next, *next;
 
 	peer->deadline_ns = 0;
+	for (uint32_t i = 0; i < worker->lane_count; i++)
+		fab_lane_set_adrift(&worker->lanes[i], peer);
 	for (; link != &peer->settling; link = next) {
 		next = link->next;
 		fab_transfer_forsake(

@@ -57,7 +57,8 @@ struct fab_peer {
 	uint32_t state;
 	uint32_t frames_out; /* posted, not completed */
 	uint32_t operations_out;
-	uint64_t heard_ns;                /* last sign of life */
+	uint32_t starved;  /* memory was out: breaks with its next turn */
+	uint64_t heard_ns; /* last sign of life */
 	uint64_t proven[FAB_PROVEN_KEYS]; /* remote keys that it confirmed */
 	uint64_t stirred_ns;  /* when it was last told to keep polling */
 	uint64_t waiting_ns;  /* since when something waits for it; 0: no */
@@ -74,6 +75,10 @@ void fab_peer_link(struct fab_worker *worker, struct fab_peer *peer,
 void fab_peer_close(struct fab_worker *worker, struct fab_peer *peer);
 void fab_peer_queue(struct fab_worker *worker, struct fab_peer *peer,
 		    struct fab_outgoing *frame);
+
+/* Memory is out: break the peer with its next turn, and not at once, since the
+ * caller may be about one of its transfers. [worker] */
+void fab_peer_starve(struct fab_worker *worker, struct fab_peer *peer);
 
 /* Queue an engine frame. Out of memory breaks the peer. [worker] */
 void fab_peer_send(struct fab_worker *worker, struct fab_peer *peer,

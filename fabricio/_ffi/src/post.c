@@ -216,7 +216,10 @@ int fab_post_frames(struct fab_worker *worker, struct fab_peer *peer,
 {
 	int ret = fab_lane_address_check(peer->addresses[0]);
 
-	if (ret == -FI_ESHUTDOWN)
+	if (peer->starved) {
+		ret = -FI_ENOMEM;
+		fab_peer_break(worker, peer, ret, "fi_send", NULL);
+	} else if (ret == -FI_ESHUTDOWN)
 		fab_peer_break(worker, peer, ret, "fi_send",
 			       "the peer's Fabric was closed");
 	while (!ret && !fab_list_empty(&peer->frames)) {
@@ -246,6 +249,7 @@ static int post_peer(struct fab_worker *worker, struct fab_peer *peer,
 		return ret == -FI_EAGAIN;
 	for (uint32_t i = 0; i < worker->lane_count; i++) {
 		struct fab_transfer *transfer;
+		uint32_t before;
 
 		if (peer->state != FAB_PEER_ATTACHED ||
 		    fab_list_empty(&peer->posting))
@@ -255,6 +259,7 @@ static int post_peer(struct fab_worker *worker, struct fab_peer *peer,
 		post_stir(worker, &worker->lanes[i], peer, transfer);
 		if (peer->state != FAB_PEER_ATTACHED)
 			return 0;
+		before = *posted;
 		ret = post_pages(worker, &worker->lanes[i], i, peer, transfer,
 				 posted);
 		if (ret == -FI_EAGAIN)
@@ -266,6 +271,9 @@ static int post_peer(struct fab_worker *worker, struct fab_peer *peer,
 					    "fi_writemsg");
 			continue;
 		}
+		/* No turn was had: the lane is full. */
+		if (ret && *posted == before)
+			continue;
 		fab_list_remove(&transfer->link);
 		if (transfer->cursor.page < transfer->pages.count) {
 			fab_list_append(&peer->posting, &transfer->link);
@@ -281,18 +289,32 @@ static int post_peer(struct fab_worker *worker, struct fab_peer *peer,
 
 uint32_t fab_post_pass(struct fab_worker *worker)
 {
-	struct fab_link turn;
+	struct fab_link turn, fed;
 	uint32_t posted = 0;
 
-	/* A peer that breaks meanwhile leaves whichever list it is in. */
+	/* A peer that breaks meanwhile leaves whichever list it is in. Who got
+	 * nothing, since others had filled the lane, goes first next time. */
+	fab_list_construct(&fed);
 	fab_list_take(&turn, &worker->ready);
 	while (!fab_list_empty(&turn)) {
 		struct fab_peer *peer =
 			FAB_ENTRY(turn.next, struct fab_peer, ready);
 
+		uint32_t before = posted;
+
 		fab_list_remove(&peer->ready);
-		if (post_peer(worker, peer, &posted))
-			fab_peer_ready(worker, peer);
+		if (!post_peer(worker, peer, &posted))
+			continue;
+		if (fab_link_listed(&peer->ready))
+			fab_list_remove(&peer->ready);
+		fab_list_append(posted == before ? &worker->ready : &fed,
+				&peer->ready);
+	}
+	while (!fab_list_empty(&fed)) {
+		struct fab_link *link = fed.next;
+
+		fab_list_remove(link);
+		fab_list_append(&worker->ready, link);
 	}
 	return posted;
 }

@@ -133,9 +133,11 @@ static void reap_operation(struct fab_worker *worker, struct fab_lane *lane,
 	uint32_t pages = op->pages;
 
 	transfer->marked_out -= op->marked;
+	if (!op->adrift) {
+		lane->inflight_count--;
+		lane->inflight_bytes -= bytes;
+	}
 	fab_op_release(&lane->ops, op);
-	lane->inflight_count--;
-	lane->inflight_bytes -= bytes;
 	peer->operations_out--;
 	if (!error) {
 		fab_worker_count(&worker->statistics.operations_completed, 1);
@@ -149,6 +151,7 @@ static void reap_operation(struct fab_worker *worker, struct fab_lane *lane,
 	} else {
 		fab_worker_count(&worker->statistics.operations_failed, 1);
 		transfer->uncounted = 1;
+		transfer->announced = 0; /* the failure is to be announced */
 		if (fab_error_is_peer(error->code))
 			fab_peer_break_by(worker, peer, error);
 		else if (!transfer->stopped)
@@ -171,7 +174,7 @@ static void reap_sent(struct fab_worker *worker, struct fab_lane *lane,
 	worker->outstanding--;
 	if (error)
 		fab_peer_break_by(worker, peer, error);
-	else if (frame->token)
+	else if (frame->token && peer->state != FAB_PEER_ORPHANED)
 		fab_worker_report(worker, FAB_FRAME_SENT, peer->slot,
 				  frame->token, NULL);
 	free(frame);

@@ -50,17 +50,16 @@ void fab_region_open(struct fab_worker *worker, struct fab_region *region)
 	}
 	if (ret)
 		fab_region_unregister(region);
-	else
-		fab_list_append(&worker->regions, &region->link);
+	fab_list_append(&worker->regions, &region->link);
 	fab_worker_report(worker, FAB_REGION_REGISTERED, FAB_NO_PEER,
 			  region->token, &error);
 }
 
 static void region_finish(struct fab_worker *worker, struct fab_region *region)
 {
+	fab_region_unregister(region);
 	fab_worker_report(worker, FAB_REGION_DEREGISTERED, FAB_NO_PEER,
 			  region->token, NULL);
-	fab_region_unregister(region);
 	if (fab_link_listed(&region->link))
 		fab_list_remove(&region->link);
 	free(region);
@@ -77,7 +76,7 @@ void fab_region_close(struct fab_worker *worker, struct fab_region *region)
 static int region_has_key(const struct fab_region *region, uint64_t key)
 {
 	for (uint32_t i = 0; i < region->lane_count; i++) {
-		if (region->lanes[i].key == key)
+		if (region->lanes[i].mr && region->lanes[i].key == key)
 			return 1;
 	}
 	return 0;

@@ -112,11 +112,13 @@ int fab_frame_send(struct fab_engine *engine, uint32_t peer, uint32_t kind,
 		   uint64_t token, const void *head, uint32_t head_bytes,
 		   const void *body, uint32_t body_bytes)
 {
-	uint64_t limit = engine->workers[WORKER].lanes[0].frame_stride -
-			 sizeof(struct fab_frame_header);
+	const struct fab_worker *worker = &engine->workers[WORKER];
 	struct fab_outgoing *frame;
 
-	if ((uint64_t) head_bytes + body_bytes > limit)
+	if (!worker->lane_count)
+		return -FI_EOPBADSTATE;
+	if ((uint64_t) head_bytes + body_bytes + sizeof(frame->header) >
+	    worker->lanes[0].frame_stride)
 		return -FI_EMSGSIZE;
 	if (kind != FAB_FRAME_HELLO && kind != FAB_FRAME_MESSAGE)
 		return -FI_EINVAL;

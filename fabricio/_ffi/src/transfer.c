@@ -69,7 +69,6 @@ void fab_transfer_admit(struct fab_worker *worker, struct fab_peer *peer)
 	       !fab_list_empty(&peer->waiting)) {
 		struct fab_transfer *transfer = FAB_ENTRY(
 			peer->waiting.next, struct fab_transfer, link);
-		struct fab_error error;
 		int ret = 0;
 
 		if (transfer_needs_departure(transfer))
@@ -81,9 +80,8 @@ void fab_transfer_admit(struct fab_worker *worker, struct fab_peer *peer)
 		if (ret == -FI_EAGAIN)
 			return;
 		if (ret) {
-			fab_error_set(&error, ret, "malloc", 0, NULL);
-			fab_transfer_fail(worker, transfer, &error);
-			continue;
+			fab_peer_starve(worker, peer);
+			return;
 		}
 		transfer->departed = transfer_needs_departure(transfer) != 0;
 		transfer->moved_ns = worker->now_ns;
@@ -258,7 +256,7 @@ static void transfer_give_up(struct fab_worker *worker,
 
 	fab_error_set(&error, code, "fi_writemsg", 0, text);
 	transfer->uncounted = 1;
-	if (!transfer->reported)
+	if (!transfer->error.code)
 		transfer->error = error;
 	transfer_announce(worker, transfer, 0);
 	fab_transfer_fail(worker, transfer, &error);

@@ -56,10 +56,10 @@ void fab_wakeup_prepare(struct fab_wakeup *wakeup)
 
 void fab_wakeup_finish(struct fab_wakeup *wakeup)
 {
-	/* Whoever took the flag has written, or is about to: a write that
-	 * comes late only ends the next sleep early. */
-	if (!atomic_exchange_explicit(&wakeup->flag, 0, memory_order_acq_rel))
-		wakeup_read(wakeup);
+	/* Read always: whoever took the flag may write only after this, and
+	 * then ends the next sleep early, but no other. */
+	(void) atomic_exchange_explicit(&wakeup->flag, 0, memory_order_acq_rel);
+	wakeup_read(wakeup);
 }
 
 void fab_wakeup_rouse(struct fab_wakeup *wakeup)

@@ -259,6 +259,10 @@ static int worker_prepare_fds(struct fab_worker *worker, struct pollfd *fds)
 		struct fab_lane *lane = &worker->lanes[i];
 		struct fid *fid = &lane->cq->fid;
 
+		fds[1 + i].fd = -1;
+		if (worker->failed)
+			continue; /* nobody reads it any more */
+
 		if (lane->cq_fd < 0)
 			return -1;
 		fds[1 + i].fd = lane->cq_fd;
@@ -304,7 +308,10 @@ static void worker_sleep(struct fab_worker *worker)
 	int ready;
 
 	fab_wakeup_prepare(&worker->sleeper);
-	ready = fab_ring_empty(&worker->commands) && worker_may_defer(worker) ?
+	ready = fab_ring_empty(&worker->commands) &&
+				!atomic_load_explicit(&worker->backlog,
+						      memory_order_relaxed) &&
+				worker_may_defer(worker) ?
 			worker_prepare_fds(worker, fds) :
 			0;
 	if (ready > 0) {
@@ -376,7 +383,7 @@ int fab_worker_express(struct fab_worker *worker, uint32_t slot,
 	peer = fab_worker_peer(worker, slot);
 	if (peer && fab_ring_empty(&worker->commands)) {
 		/* So that the worker, once roused, spins for the answer. */
-		worker->busy_ns = worker_clock();
+		worker->now_ns = worker->busy_ns = worker_clock();
 		worker->nap_ns = FIRST_NAP_NS;
 		fab_peer_queue(worker, peer, frame);
 		(void) fab_post_frames(worker, peer, &posted);
@@ -430,6 +437,7 @@ static void worker_close_lanes(struct fab_worker *worker)
 		if (worker->peers[i]->state != FAB_PEER_FREE)
 			fab_peer_quiesce(worker, worker->peers[i]);
 	}
+	worker->lane_count = 0;
 	fab_worker_report(worker, FAB_WORKER_CLOSED, FAB_NO_PEER, 0, NULL);
 	worker_flush(worker);
 }

@@ -1,0 +1,202 @@
+/* local.h: several engines in one process, each connected with each other and
+ * with itself, closed in every order. argv[1] names the provider; X1 to X4 say
+ * something for shared memory only, and crash there if they do not hold. */
+#include "pair.h"
+
+#include <rdma/fi_errno.h>
+#include <string.h>
+
+#define SIDES 3
+#define LARGE 30000u /* more than the provider carries inline */
+
+struct group {
+	struct side sides[SIDES];
+	uint32_t peers[SIDES][SIDES];
+	uint32_t open; /* bit mask */
+	unsigned char memory[SIDES][LARGE];
+	struct fab_region *regions[SIDES];
+	uint64_t sequence;
+};
+
+static unsigned char out[LARGE];
+
+static void add(struct group *group, int from, int to)
+{
+	const struct side *other = &group->sides[to];
+	struct fab_completion added;
+	unsigned char address[256];
+
+	CHECK(!fab_engine_address(other->engine, 0, address, sizeof(address)));
+	CHECK(!fab_peer_add(group->sides[from].engine, 1, 100, address,
+			    other->attributes.address_bytes, 1));
+	side_await(&group->sides[from], FAB_PEER_ADDED, &added);
+	CHECK(added.status == 0);
+	group->peers[from][to] = added.peer;
+}
+
+static void attach(struct group *group, int from, int to)
+{
+	CHECK(!fab_peer_attach(group->sides[from].engine,
+			       group->peers[from][to], group->peers[to][from],
+			       100));
+}
+
+static void message(struct group *group, int from, int to)
+{
+	struct fab_completion received;
+
+	for (size_t i = 0; i < sizeof(out); i++)
+		out[i] = (unsigned char) (i * 7 + (size_t) (from * 3 + to));
+	CHECK(!fab_frame_send(group->sides[from].engine, group->peers[from][to],
+			      FAB_FRAME_MESSAGE, 0, out, 100, out + 100,
+			      LARGE - 100));
+	side_await(&group->sides[to], FAB_FRAME_RECEIVED, &received);
+	CHECK(received.peer == group->peers[to][from]);
+	CHECK(received.bytes == LARGE && !memcmp(received.data, out, LARGE));
+}
+
+static void move(struct group *group, int from, int to)
+{
+	struct fab_pages pages = {
+		.page_bytes = LARGE,
+		.count = 1,
+		.local_bytes = LARGE,
+		.remote_bytes = LARGE,
+	};
+	struct fab_transfer *transfer;
+	struct fab_completion done;
+
+	memset(group->memory[from], from * 16 + to + 1, LARGE);
+	CHECK(!fab_transfer_start(
+		group->sides[from].engine, group->peers[from][to],
+		FAB_TRANSFER_CONFIRM, 1, group->sequence++,
+		group->regions[from], fab_region_base(group->regions[to]),
+		fab_region_key(group->regions[to], 0), &pages, &transfer));
+	side_await(&group->sides[from], FAB_TRANSFER_DONE, &done);
+	CHECK(done.status == 0);
+	CHECK(!memcmp(group->memory[from], group->memory[to], LARGE));
+	CHECK(!fab_transfer_release(group->sides[from].engine, transfer));
+}
+
+/* X3: large messages and pages right after the peers were added, both ways. */
+static void talk(struct group *group)
+{
+	for (int a = 0; a < SIDES; a++) {
+		for (int b = 0; b < SIDES; b++) {
+			if (!(group->open >> a & 1) || !(group->open >> b & 1))
+				continue;
+			message(group, a, b);
+			if (a != b)
+				move(group, a, b);
+		}
+	}
+}
+
+static void open_group(struct group *group, const char *provider)
+{
+	struct fab_options options = {.peer_timeout_ns = 5000000000ull};
+
+	for (int i = 0; i < SIDES; i++) {
+		side_open(&group->sides[i], provider, &options);
+		group->regions[i] =
+			side_register(&group->sides[i], group->memory[i], LARGE,
+				      FAB_ACCESS_REMOTE_WRITE);
+		group->open |= 1u << i;
+	}
+	for (int a = 0; a < SIDES; a++) {
+		for (int b = 0; b < SIDES; b++)
+			add(group, a, b);
+	}
+	for (int a = 0; a < SIDES; a++) {
+		for (int b = 0; b < SIDES; b++)
+			attach(group, a, b);
+	}
+}
+
+/* X1 and X2: one closes, the others go on with each other. */
+static void test_closed_in_order(const char *provider, const int *order)
+{
+	struct group *group = calloc(1, sizeof(*group));
+
+	CHECK(group);
+	open_group(group, provider);
+	talk(group);
+	for (int i = 0; i < SIDES; i++) {
+		side_close(&group->sides[order[i]]);
+		group->open &= ~(1u << order[i]);
+		talk(group);
+	}
+	free(group);
+}
+
+/* X4: forgotten and added again, the address is the one it was. */
+static void test_x4_again(const char *provider)
+{
+	struct group *group = calloc(1, sizeof(*group));
+	struct fab_completion removed;
+
+	CHECK(group);
+	open_group(group, provider);
+	for (int round = 0; round < 3; round++) {
+		talk(group);
+		for (int i = 0; i < 2; i++) {
+			CHECK(!fab_peer_remove(group->sides[i].engine,
+					       group->peers[i][1 - i]));
+			side_await(&group->sides[i], FAB_PEER_REMOVED,
+				   &removed);
+		}
+		for (int i = 0; i < 2; i++)
+			add(group, i, 1 - i);
+		for (int i = 0; i < 2; i++)
+			attach(group, i, 1 - i);
+	}
+	talk(group);
+	for (int i = 0; i < SIDES; i++)
+		side_close(&group->sides[i]);
+	free(group);
+}
+
+/* X1: the address of an endpoint that is about to close, or has closed. Adding
+ * it may fail, or what is sent is lost; the process lives. */
+static void test_x1_closing(const char *provider, int when)
+{
+	struct fab_options options = {.peer_timeout_ns = 1000000000ull};
+	struct fab_completion added;
+	unsigned char address[256];
+	struct side sides[2];
+	uint32_t bytes;
+
+	for (int i = 0; i < 2; i++)
+		side_open(&sides[i], provider, &options);
+	bytes = sides[0].attributes.address_bytes;
+	CHECK(!fab_engine_address(sides[0].engine, 0, address,
+				  sizeof(address)));
+	if (when == 0) {
+		fab_engine_close(sides[0].engine);
+	} else if (when == 1) {
+		fab_engine_stop(sides[0].engine);
+	}
+	CHECK(!fab_peer_add(sides[1].engine, 1, 1, address, bytes, 1));
+	side_await(&sides[1], FAB_PEER_ADDED, &added);
+	fab_error_free(added.error);
+	if (!added.status)
+		CHECK(!fab_frame_send(sides[1].engine, added.peer,
+				      FAB_FRAME_HELLO, 0, "hello", 5, NULL, 0));
+	if (when)
+		fab_engine_close(sides[0].engine);
+	fab_engine_close(sides[1].engine);
+}
+
+int main(int argc, char **argv)
+{
+	const char *provider = argc > 1 ? argv[1] : "shm";
+	static const int orders[][SIDES] = {{0, 1, 2}, {0, 2, 1}, {1, 0, 2},
+					    {1, 2, 0}, {2, 0, 1}, {2, 1, 0}};
+
+	for (size_t i = 0; i < sizeof(orders) / sizeof(orders[0]); i++)
+		test_closed_in_order(provider, orders[i]);
+	test_x4_again(provider);
+	for (int round = 0; round < 30; round++)
+		test_x1_closing(provider, round % 3);
+	return 0;
+}
