@@ -92,7 +92,7 @@ def test_parse_takes_text_only(value: object) -> None:
 
 
 @pytest.mark.parametrize(
-    ("provider", "incarnation", "lanes"),
+    ("provider_name", "incarnation", "lanes"),
     [
         ("", INCARNATION, (b"a",)),
         ("t\n", INCARNATION, (b"a",)),
@@ -104,9 +104,11 @@ def test_parse_takes_text_only(value: object) -> None:
         ("tcp", INCARNATION, ("a",)),
     ],
 )
-def test_fields_are_checked(provider: str, incarnation: bytes, lanes: tuple[bytes, ...]) -> None:
+def test_fields_are_checked(
+    provider_name: str, incarnation: bytes, lanes: tuple[bytes, ...]
+) -> None:
     with pytest.raises(OptionsError):
-        Address(provider, incarnation, lanes)
+        Address(provider_name, incarnation, lanes)
 
 
 @pytest.mark.parametrize(

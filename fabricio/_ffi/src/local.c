@@ -112,7 +112,7 @@ int fab_visit_begin(struct fab_local *visitor, const void *address,
 		begun = NULL;
 	}
 	*visit = begun;
-	return closing ? -FI_ESHUTDOWN : 0;
+	return closing ? -FI_ECONNREFUSED : 0;
 }
 
 enum fab_visit_state fab_visit_state(const struct fab_visit *visit)
