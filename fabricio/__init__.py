@@ -28,8 +28,9 @@ from fabricio.errors import (
 )
 from fabricio.fabric import Fabric
 from fabricio.listener import Listener
-from fabricio.memory import MemoryRegion, RegionSlice, RemoteRegion, SharedRegion
+from fabricio.memory import MemoryRegion, RegionSlice, SharedRegion
 from fabricio.options import FabricOptions
+from fabricio.remote import RemoteRegion
 from fabricio.statistics import FabricAttributes, FabricStatistics
 from fabricio.transfer import Transfer
 

@@ -142,7 +142,7 @@ class Acceptor:
             return
         accepted.channel = channel
         channel.on_removed = partial(self._forget, accepted)
-        channel.on_failure = lambda _: channel.remove()
+        channel.on_failure = partial(_forget_lost, channel)
         try:
             self._answer(accepted, channel)
         except FabricioError:
@@ -186,3 +186,9 @@ class Acceptor:
         self._waiting.discard(accepted.hello.attempt)
         if accepted in self._ready:
             self._ready.remove(accepted)
+
+
+def _forget_lost(channel: Channel, error: Exception) -> None:
+    """Forget a peer that is lost before it was handed out; one that we part from is told so."""
+    if not channel.closing:
+        channel.remove()

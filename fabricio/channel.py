@@ -10,7 +10,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from fabricio._ffi.check import check, errno_name
-from fabricio.descriptor import Descriptor
 from fabricio.errors import (
     BrokenResourceError,
     ClosedResourceError,
@@ -20,17 +19,19 @@ from fabricio.errors import (
     RemoteProtocolError,
     RemoteTransferError,
 )
-from fabricio.frames import MIN_CHARGE_BYTES
-from fabricio.inbox import Inbox
-from fabricio.memory import RemoteRegion, pack_shared
-from fabricio.messages import (
+from fabricio.events import (
     FlushAcknowledged,
     MessageReceived,
-    MessageStream,
     PeerClosed,
     PeerError,
+    RegionRevoked,
+    RevokeAcknowledged,
 )
+from fabricio.frames import MIN_CHARGE_BYTES
+from fabricio.inbox import Inbox
+from fabricio.messages import MessageStream
 from fabricio.outbox import Outbox
+from fabricio.sharing import Sharing
 from fabricio.transfer import lost
 from fabricio.waiting import Once
 
@@ -39,12 +40,13 @@ if TYPE_CHECKING:
 
     from fabricio.completion import Completion
     from fabricio.engine import Engine
+    from fabricio.events import Event
     from fabricio.transfer import Transfer
 
 # Notifications that may wait for the peer's window; more would only pile up here.
 WAITING_NOTIFICATIONS = 65536
 
-# The peer is leaving: what it still waits for takes no longer than this.
+# The peer is leaving, or may have given up connecting: it is waited for no longer than this.
 _PARTING_S = 1.0
 
 
@@ -83,7 +85,7 @@ class Channel:
         self._stream: MessageStream | None = None
         self._early: list[bytes] = []
         self._early_bytes = 0
-        self._incarnation = b""
+        self._sharing = Sharing(engine, self.outbox, self)
         self._peer_closed = False
         self._closing = False
         self._close_sent = False
@@ -93,6 +95,11 @@ class Channel:
         self._removed = Once(engine.loop)
         engine.channels.add(self)
         engine.reader.attach(peer, self)
+
+    @property
+    def closing(self) -> bool:
+        """Whether this side has begun to part from the peer."""
+        return self._closing
 
     @property
     def removed(self) -> bool:
@@ -131,15 +138,15 @@ class Channel:
 
         Raises: RemoteProtocolError: the peer's limits or first frames make no sense.
         """
-        self._incarnation = incarnation
+        self._sharing.open(incarnation)
         try:
             self._stream = MessageStream(
                 frame_bytes=frame_bytes,
                 max_message_bytes=max_message_bytes,
                 send_window_bytes=send_window_bytes,
                 receive_window_bytes=self.engine.options.receive_window_bytes,
-                pack_default=self._pack,
-                ext_hook=self._unpack,
+                pack_default=self._sharing.pack,
+                ext_hook=self._sharing.unpack,
             )
         except ValueError as error:
             raise RemoteProtocolError(f"the peer's limits cannot be used: {error}") from error
@@ -234,16 +241,8 @@ class Channel:
             if type(event) is MessageReceived:
                 if not self._closing:
                     self.inbox.put(event.value, event.charge, event.transfer)
-            elif type(event) is FlushAcknowledged:
-                self.outbox.flushed(event.token)
-                if event.token == self._close_flush:
-                    self._close_flush = 0
-                    self._check_drained()
-            elif type(event) is PeerClosed:
-                self._part_from_peer()
-            elif type(event) is PeerError:
-                self.outbox.silent = True
-                self._fail(LocalProtocolError(f"the peer gave up this endpoint: {event.text}"))
+            else:
+                self._take(event)
         if not stream.idle:
             self.outbox.pump()
 
@@ -274,6 +273,7 @@ class Channel:
         """Take the news that the engine has forgotten the peer."""
         self.outbox.silent = True
         self._drained.set()
+        self._sharing.end()
         if not self._removed.happened:
             self._removed.set()
             self.engine.channels.discard(self)
@@ -296,12 +296,31 @@ class Channel:
             wrapped.__cause__ = error
             error = wrapped
         if self.failure is None and self._stream is not None and not self.outbox.silent:
+            self._stop_transfers(error)  # before the peer hears of it, and closes its regions
             self._stream.fail(str(error) if isinstance(error, ProtocolError) else "it broke")
             self.outbox.pump()
         self.outbox.silent = True
         self._fail(error)
 
     # Inside.
+
+    def _take(self, event: Event) -> None:
+        """Take what is not a message."""
+        if type(event) is FlushAcknowledged:
+            self.outbox.flushed(event.token)
+            if event.token == self._close_flush:
+                self._close_flush = 0
+                self._check_drained()
+        elif type(event) is RegionRevoked:
+            self._sharing.revoked(event.region)
+        elif type(event) is RevokeAcknowledged:
+            self._sharing.acknowledged(event.region)
+            self._check_drained()
+        elif type(event) is PeerClosed:
+            self._part_from_peer()
+        elif type(event) is PeerError:
+            self.outbox.silent = True
+            self._fail(LocalProtocolError(f"the peer gave up this endpoint: {event.text}"))
 
     def _consumed(self, charge: int) -> None:
         if not self.outbox.silent and not self._closing and self.outbox.stream.consumed(charge):
@@ -322,6 +341,7 @@ class Channel:
                 that it has lost.
         """
         self._end(error, transfers=transfers)
+        self._sharing.end()
         if isinstance(error, ClosedResourceError):
             self.inbox.close(error)  # the Fabric was closed, by whatever way
         elif not self._closing:
@@ -335,6 +355,7 @@ class Channel:
         # Answered now, while the peer is still there: later the provider may find nobody.
         self.outbox.stream.close()
         self._end(error)
+        self._sharing.end()
         if not self._closing:
             self.inbox.finish(error)
         self._check_drained()
@@ -346,16 +367,19 @@ class Channel:
             if self.on_failure is not None:
                 self.on_failure(error)
         if transfers:
-            for transfer in list(self.transfers):
-                transfer.end(error)
+            self._stop_transfers(error)
         self.outbox.end(error)
+
+    def _stop_transfers(self, error: Exception) -> None:
+        for transfer in list(self.transfers):
+            transfer.end(error)
 
     async def _part(self, stream: MessageStream) -> None:
         """Send CLOSE, and wait (bounded) until the peer has taken in all that was sent."""
         patience_s = self.engine.options.peer_timeout_s
-        if self._peer_closed:
+        if self._peer_closed or self.on_first_frame is not None:
             patience_s = min(patience_s, _PARTING_S)
-        else:
+        if not self._peer_closed:
             self._close_flush = stream.flush()
         stream.close()
         self.outbox.pump()
@@ -370,14 +394,9 @@ class Channel:
         self._check_drained()
 
     def _check_drained(self) -> None:
-        if self._close_sent and (self._peer_closed or not self._close_flush):
+        sharing = self._sharing
+        if not self._close_sent or sharing.revoking:
+            return
+        # A peer that has closed has stopped its transfers first: regions that it has may be closed.
+        if self._peer_closed or not (self._close_flush or sharing.lent):
             self._drained.set()
-
-    def _pack(self, value: object) -> object:
-        return pack_shared(value, self.engine)
-
-    def _unpack(self, code: int, data: bytes) -> RemoteRegion:
-        descriptor = Descriptor.decode(data)
-        if descriptor.incarnation != self._incarnation:
-            raise RemoteProtocolError("the peer sent a region that is not its own, or not any more")
-        return RemoteRegion.from_descriptor(self, descriptor)

@@ -114,6 +114,7 @@ class CompletionReader:
         self._lib = lib
         self._engine = engine
         self._fd = -1
+        self._abandoned = False
         self._batch = ffi.new("struct fab_completion[]", BATCH_COUNT)
         self._tokens: dict[int, Callable[[Completion], None]] = {}
         self._next_token = 1
@@ -148,6 +149,14 @@ class CompletionReader:
         if self._fd >= 0 and not self._loop.is_closed():
             self._loop.remove_reader(self._fd)
         self._fd = -1
+
+    def abandon(self) -> None:
+        """Read nothing more, and leave the loop alone: this is a forked child.
+
+        The descriptor is the parent's too, and reading it would swallow the parent's wake-ups. So
+        would telling the loop, whose epoll descriptor both share.
+        """
+        self._abandoned = True
 
     def expect(self, callback: Callable[[Completion], None]) -> int:
         """Name a callback by a new token.
@@ -184,6 +193,8 @@ class CompletionReader:
 
     def _on_readable(self) -> None:
         """Read one batch; the descriptor stays readable if there is more."""
+        if self._abandoned:
+            return
         batch = self._batch
         frame_received = self._frame_received
         for place in range(self._lib.fab_engine_reap(self._engine, batch, BATCH_COUNT)):

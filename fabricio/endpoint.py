@@ -13,7 +13,8 @@ if TYPE_CHECKING:
 
     from fabricio.address import Address
     from fabricio.channel import Channel
-    from fabricio.memory import MemoryRegion, RegionSlice, RemoteRegion
+    from fabricio.memory import MemoryRegion, RegionSlice
+    from fabricio.remote import RemoteRegion
     from fabricio.transfer import Transfer
 
 

@@ -53,6 +53,7 @@ class EngineState(enum.Enum):
 _OPEN = EngineState.OPEN
 _FORKED = EngineState.FORKED
 
+
 class Dependent(Protocol):
     """Something that ends with the engine."""
 
@@ -246,12 +247,10 @@ class Engine:
         self._free()
 
     def abandon(self) -> None:
-        """Forget the workers: this is a forked child, which has none of them.
-
-        The loop is left alone as well: its epoll descriptor is the parent's too.
-        """
+        """Forget the workers: this is a forked child, which has none of them."""
         if self.has_workers:
             self._state = EngineState.FORKED
+            self.reader.abandon()
 
     def _free(self) -> None:
         """Join the workers, which ended or are ending, and let go of all memory. Idempotent."""

@@ -12,7 +12,7 @@ from typing import NoReturn
 from fabricio.errors import RemoteProtocolError
 
 # Type, flags, 0, encoded bytes of the whole message, frame sequence, charge consumed so far,
-# sequence of a transfer (with NOTIFY) or token of a flush.
+# sequence of a transfer (with NOTIFY), token of a flush or number of a revoked region.
 HEADER = struct.Struct("<BBHIQQQ")
 
 # A message costs at least this much of the window.
@@ -23,7 +23,7 @@ MIN_FRAME_BYTES = HEADER.size + MIN_FRAGMENT_BYTES
 MAX_ERROR_BYTES = MIN_FRAGMENT_BYTES
 
 # Types.
-DATA, CREDIT, FLUSH, FLUSHED, CLOSE, ERROR = range(1, 7)
+DATA, CREDIT, FLUSH, FLUSHED, CLOSE, ERROR, REVOKE, REVOKED = range(1, 9)
 # Flags of DATA.
 FIRST, LAST, NOTIFY = 1, 2, 4
 

@@ -1,17 +1,16 @@
-"""Memory regions: ours, shared ones on their way to a peer, and a peer's."""
+"""Memory regions of this side, and shared ones on their way to a peer."""
 
 from __future__ import annotations
 
 import secrets
+import weakref
 from typing import TYPE_CHECKING, Literal, Self
-
-import msgpack
 
 from fabricio._ffi.check import check
 from fabricio.buffers import describe
-from fabricio.codec import REGION_EXT_CODE
 from fabricio.descriptor import READ, WRITE, Descriptor
-from fabricio.errors import LocalProtocolError, RegionError
+from fabricio.errors import FabricioError, LocalProtocolError, RegionError
+from fabricio.revocation import Revocation
 from fabricio.waiting import Once
 
 if TYPE_CHECKING:
@@ -21,11 +20,12 @@ if TYPE_CHECKING:
     from fabricio.buffers import Buffer
     from fabricio.completion import Completion
     from fabricio.engine import Engine
+    from fabricio.revocation import Holder
 
 Access = Literal["", "r", "w", "rw"]
 
 _ACCESS_BITS: dict[str, int] = {"": 0, "r": READ, "w": WRITE, "rw": READ | WRITE}
-_ACCESS_NAMES: tuple[Access, ...] = ("", "r", "w", "rw")
+ACCESS_NAMES: tuple[Access, ...] = ("", "r", "w", "rw")
 
 
 class SharedRegion:
@@ -44,19 +44,24 @@ class SharedRegion:
 
     def __repr__(self) -> str:
         """Show length and access."""
-        return f"<SharedRegion {self.length_bytes} bytes {_ACCESS_NAMES[self.access]!r}>"
+        return f"<SharedRegion {self.length_bytes} bytes {ACCESS_NAMES[self.access]!r}>"
 
-    def encode(self, engine: Engine) -> bytes:
-        """Return the descriptor for a message of one of `engine`'s endpoints.
+    def encode(self, holder: Holder) -> bytes:
+        """Return the descriptor for a message, and remember who gets it.
+
+        Args:
+            holder: what sends the message; asked to let go when the region is deregistered.
 
         Raises: LocalProtocolError: the region is another Fabric's; RegionError: it is closed.
         """
-        if self.region.engine is not engine:
+        if self.region.engine is not holder.engine:
             raise LocalProtocolError(
                 "a region of another Fabric is in this message: register the memory with the "
                 "Fabric whose endpoint sends it"
             )
-        return self.region.describe(self.offset_bytes, self.length_bytes, self.access)
+        data = self.region.describe(self.offset_bytes, self.length_bytes, self.access)
+        self.region.holders.add(holder)
+        return data
 
 
 class RegionSlice:
@@ -107,6 +112,7 @@ class MemoryRegion:
         access: what peers may be granted at most: "", "r", "w" or "rw".
         path: "direct": the NIC reaches the memory itself.
         engine: the engine it is registered with.
+        holders: channels that a message with a part of it was made for.
 
     Thread: event loop only.
     """
@@ -118,11 +124,13 @@ class MemoryRegion:
         self.engine = engine
         self.address = buffer.address
         self.length_bytes = buffer.nbytes
-        self.access: Access = _ACCESS_NAMES[access]
+        self.access: Access = ACCESS_NAMES[access]
         self.readonly = buffer.readonly
         self._bits = access
         self._buffer: Buffer | None = buffer
+        self.holders: weakref.WeakSet[Holder] = weakref.WeakSet()
         self._closing = False
+        self._revocation = Revocation(engine.loop, engine.options.peer_timeout_s)
         self._opened = Once(engine.loop)
         self._closed = Once(engine.loop)
         lib = engine.lib
@@ -241,11 +249,14 @@ class MemoryRegion:
         return self._handle
 
     async def deregister(self) -> None:
-        """Close the region, once no transfer of this side uses it, and let go of its memory.
+        """Close the region, once no transfer uses it, and let go of its memory. Idempotent.
 
-        Peers that still access it get errors. Idempotent.
+        At once, nothing new can be done with it here. Peers that it was shared with are told, and
+        let go as soon as their running transfers end; what they start later raises RegionError
+        there. Who has not answered after `peer_timeout_s` is not waited for any longer.
 
-        Raises: FabricioError: called from another loop or thread.
+        Raises: FabricioError: called from another loop or thread; FabricError: out of memory, and
+            the region is closed with the Fabric.
         Cancellation: the region is closed all the same, later; nobody waits for it then.
         Thread: event loop only.   Source: fi_mr(3).
         """
@@ -256,26 +267,33 @@ class MemoryRegion:
     def engine_failed(self, cause: Exception) -> None:
         """Wait no longer: the engine answers no more. The memory is let go when it is closed."""
         self._closing = True
+        self._revocation.cancel()
         self._opened.set(cause)
         self._closed.set()
 
     def engine_closed(self) -> None:
         """Let go of the memory: nothing can use it any more."""
         self._closing = True
+        self._revocation.cancel()
         self._buffer = None
         if not self.engine.loop.is_closed():
             self._closed.set()
 
     def _begin_close(self) -> None:
-        if self._closing:
-            return
-        self._closing = True
-        # What fails here is the queue to the worker; the engine's end closes the region then.
-        check(
-            self.engine.lib.fab_region_deregister(self.engine.handle, self._handle),
-            "fi_close",
-            provider=self.engine.provider,
-        )
+        if not self._closing:
+            self._closing = True
+            self._revocation.start(self._token, list(self.holders), self._close)
+
+    def _close(self) -> None:
+        engine = self.engine
+        if not engine.is_open:
+            return  # the engine's end closes the region, and says so
+        rc = engine.lib.fab_region_deregister(engine.handle, self._handle)
+        try:
+            check(rc, "fi_close", provider=engine.provider)
+        except FabricioError as error:
+            # What failed is the queue to the worker; the engine's end closes the region then.
+            self._closed.set(error)
 
     def _on_completion(self, completion: Completion) -> None:
         engine = self.engine
@@ -287,70 +305,6 @@ class MemoryRegion:
             self._opened.set()
         elif completion.cause is None:
             self._opened.set(engine.error(completion))
-
-
-class RemoteRegion:
-    """A peer's memory, as it came in a message; usable on the endpoint that it came over.
-
-    Attributes:
-        endpoint: where it can be used.
-        length_bytes: 0 or more.
-        access: "r", "w" or "rw".
-        base: address of the first byte, as the provider wants it named.
-        key: remote key.
-    """
-
-    __slots__ = ("access", "base", "endpoint", "key", "length_bytes")
-
-    def __init__(
-        self, endpoint: object, base: int, length_bytes: int, access: Access, key: int
-    ) -> None:
-        """Keep what a descriptor said."""
-        self.endpoint = endpoint
-        self.base = base
-        self.length_bytes = length_bytes
-        self.access = access
-        self.key = key
-
-    @classmethod
-    def from_descriptor(cls, endpoint: object, descriptor: Descriptor) -> Self:
-        """Bind a descriptor to the endpoint that it came over."""
-        access = _ACCESS_NAMES[descriptor.access]
-        base, length, key = descriptor.base, descriptor.length_bytes, descriptor.keys[0]
-        return cls(endpoint, base, length, access, key)
-
-    def __repr__(self) -> str:
-        """Show length and access, never the key."""
-        return f"<RemoteRegion {self.length_bytes} bytes {self.access!r}>"
-
-    def __getitem__(self, key: slice) -> RemoteRegion:
-        """Return a part of it, by bytes.
-
-        Raises: RegionError: not within the region, or with a step.
-        """
-        start, stop = slice_bounds(key, self.length_bytes)
-        return RemoteRegion(self.endpoint, self.base + start, stop - start, self.access, self.key)
-
-
-def pack_shared(value: object, engine: Engine) -> msgpack.ExtType:
-    """Encode what a message may hold besides plain values: a `SharedRegion`.
-
-    Args:
-        value: something that msgpack does not know.
-        engine: of the endpoint that sends it.
-
-    Raises: LocalProtocolError: another kind of region; RegionError: a closed region; TypeError:
-        anything else.
-    """
-    if isinstance(value, SharedRegion):
-        return msgpack.ExtType(REGION_EXT_CODE, value.encode(engine))
-    if isinstance(value, (MemoryRegion, RegionSlice)):
-        raise LocalProtocolError("a region is in this message: put region.share(access) into it")
-    if isinstance(value, RemoteRegion):
-        raise LocalProtocolError(
-            "a peer's region is in this message: only its owner can share it, with each peer"
-        )
-    raise TypeError(f"{type(value).__name__} is no message value")
 
 
 def slice_bounds(key: slice, length_bytes: int) -> tuple[int, int]:

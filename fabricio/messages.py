@@ -2,7 +2,7 @@
 
 Sending: `send` queues a message, `next_frame` gives the frames that may leave now. Receiving:
 `receive` takes one frame and returns events. Call `next_frame` until it returns None after each
-`send`, `receive`, `consumed`, `flush`, `close` and `fail`.
+`send`, `receive`, `consumed`, `flush`, `revoke`, `let_go`, `close` and `fail`.
 
 Frames (frames.py) may come late, out of order or twice; messages come out once and in order.
 
@@ -16,8 +16,8 @@ peer's application has taken it (`consumed`). M1 to M6 are the rules; each has a
   `min(window // 4, window - largest charge)` is owed and no other frame is there to carry it. So
   while none goes, the sender has room for the largest charge, once all else was consumed: a
   message never waits for credit that the receiver holds back.
-- M4 CREDIT, FLUSH, FLUSHED and ERROR frames cost nothing and never wait for the window. They are
-  few: at most one FLUSH is unanswered, and CREDIT frames are as rare as M3 says.
+- M4 All frames but DATA cost nothing and never wait for the window. They are few: at most one FLUSH
+  and one REVOKE are unanswered (control.py), and CREDIT frames are as rare as M3 says.
 - M5 Every frame but the last of a message carries at least 512 bytes of it, so no more than
   window / 256 data frames can be under way: the room for reordering is bounded by that.
 - M6 A receiver holds at most one window of unread messages (one of them in parts) and one window
@@ -26,20 +26,18 @@ peer's application has taken it (`consumed`). M1 to M6 are the rules; each has a
 
 from __future__ import annotations
 
-from collections import deque
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from fabricio.codec import Bytes, ValueCodec
+from fabricio.control import QUESTIONS, Control
 from fabricio.errors import ClosedResourceError, RemoteProtocolError
+from fabricio.events import MessageReceived, PeerClosed, PeerError, WindowOpened
 from fabricio.frames import (
     CLOSE,
     CREDIT,
     DATA,
     ERROR,
     FIRST,
-    FLUSH,
-    FLUSHED,
     HEADER,
     LAST,
     MAX_ERROR_BYTES,
@@ -56,48 +54,9 @@ from fabricio.outgoing import Outgoing
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from fabricio.events import Event
+
 _ALL_FLAGS = FIRST | LAST | NOTIFY
-
-
-class MessageReceived(NamedTuple):
-    """A whole message. A tuple, since there is one for each message and tuples are made fast.
-
-    Attributes:
-        value: what was sent.
-        charge: to be given to `consumed` when the application has taken the message.
-        transfer: sequence number of the peer's transfer that it must wait for; None: none.
-    """
-
-    value: object
-    charge: int
-    transfer: int | None
-
-
-@dataclass(frozen=True, slots=True)
-class PeerClosed:
-    """The peer sends no more messages; all it sent has been received."""
-
-
-@dataclass(frozen=True, slots=True)
-class PeerError:
-    """The peer gave up this endpoint, for the reason in `text`; nothing more comes."""
-
-    text: str
-
-
-@dataclass(frozen=True, slots=True)
-class FlushAcknowledged:
-    """The peer has received all messages that were queued before `flush` returned `token`."""
-
-    token: int
-
-
-@dataclass(frozen=True, slots=True)
-class WindowOpened:
-    """A message that had to wait may start: call `next_frame`."""
-
-
-Event = MessageReceived | PeerClosed | PeerError | FlushAcknowledged | WindowOpened
 
 
 class MessageStream:
@@ -147,11 +106,7 @@ class MessageStream:
         # Sending.
         self._out = Outgoing(frame_bytes=frame_bytes, window_bytes=send_window_bytes)
         self._sequence = 0
-        self._flushes: deque[tuple[int, int]] = deque()  # token, messages before it
-        self._flush_token = 0
-        self._flush_out = 0  # token of the FLUSH frame under way, else 0
-        self._flush_done = 0
-        self._flush_answer = 0  # token to acknowledge, else 0
+        self._control = Control()
         self._close_due = False
         self._error_due: bytes | None = None
         self._closed = False
@@ -160,10 +115,10 @@ class MessageStream:
         self._receive_window = receive_window_bytes
         self._expected = 0
         self._early = EarlyFrames(
-            # DATA by M5, CREDIT by M3, then FLUSH, FLUSHED, CLOSE and ERROR.
+            # DATA by M5, CREDIT by M3, then the other six types, one of each by M4.
             limit_count=receive_window_bytes // MIN_CHARGE_BYTES
             + send_window_bytes // _credit_threshold(send_window_bytes, largest_charge)
-            + 4,
+            + 6,
             limit_bytes=receive_window_bytes + MAX_ERROR_BYTES,
         )
         self._parts: bytearray | None = None  # of a message whose last frame is still to come
@@ -172,7 +127,6 @@ class MessageStream:
         self._consumed_charge = 0
         self._announced_charge = 0
         self._threshold = _credit_threshold(receive_window_bytes, largest_charge)
-        self._peer_flush = 0
         self._peer_closed = False
         self._peer_failed = False
         self._broken: str | None = None
@@ -246,13 +200,7 @@ class MessageStream:
     @property
     def idle(self) -> bool:
         """Whether `next_frame` would return None, as far as can be told at a glance."""
-        return not (
-            self._out.queue
-            or self._flush_answer
-            or self._flushes
-            or self._closed
-            or self._credit_due()
-        )
+        return not (self._out.queue or self._control.active or self._closed or self._credit_due())
 
     def withdraw(self, number: int) -> bool:
         """Take a queued message back.
@@ -276,13 +224,10 @@ class MessageStream:
         if self._failed:
             text, self._error_due = self._error_due, None
             return None if text is None else (self._header(ERROR, 0, len(text), 0), text)
-        if self._flush_answer:
-            token, self._flush_answer = self._flush_answer, 0
-            return self._header(FLUSHED, 0, 0, token), b""
-        if self._flushes and not self._flush_out and self._flushes[0][1] <= self._out.sent_count:
-            while self._flushes and self._flushes[0][1] <= self._out.sent_count:
-                self._flush_out = self._flushes.popleft()[0]
-            return self._header(FLUSH, 0, 0, self._flush_out), b""
+        if self._control.active:
+            question = self._control.take(self._out.sent_count)
+            if question is not None:
+                return self._header(question[0], 0, 0, question[1]), b""
         fragment = self._out.take()
         if fragment is not None:
             flags, total, transfer, body = fragment
@@ -354,9 +299,30 @@ class MessageStream:
         """
         if self._closed:
             raise ClosedResourceError("a closed endpoint cannot be flushed")
-        self._flush_token += 1
-        self._flushes.append((self._flush_token, self._out.queued_count))
-        return self._flush_token
+        return self._control.flush(self._out.queued_count)
+
+    def revoke(self, region: int) -> None:
+        """Tell the peer to use a region of ours no more, behind all messages queued so far.
+
+        May be called after `close`; dropped after `fail`.
+
+        Args:
+            region: the number in its descriptors; `RevokeAcknowledged` with it comes once.
+        """
+        self._control.revoke(region, self._out.queued_count)
+
+    def let_go(self, region: int) -> None:
+        """Answer the peer's revocation: nothing here uses its region, or ever will again.
+
+        May be called after `close`; dropped after `fail`.
+
+        Args:
+            region: that of its `RegionRevoked`.
+
+        Raises:
+            ValueError: the peer does not wait for that.
+        """
+        self._control.let_go(region)
 
     def close(self) -> None:
         """Queue the end of this direction, after all messages. Idempotent."""
@@ -407,16 +373,8 @@ class MessageStream:
             self._process_data(flags, total, transfer, body, events)
         elif flags or total != len(body) or (total and kind != ERROR):
             refuse(f"a frame of type {kind} with flags {flags} and {len(body)} bytes")
-        elif kind == FLUSH:
-            if self._flush_answer or transfer <= self._peer_flush:
-                refuse(f"flush {transfer} after flush {self._peer_flush}, too early or again")
-            self._peer_flush = self._flush_answer = transfer
-        elif kind == FLUSHED:
-            if not transfer or transfer != self._flush_out:
-                refuse(f"an answer to flush {transfer}, where {self._flush_out or 'none'} is out")
-            self._flush_out = 0
-            events += map(FlushAcknowledged, range(self._flush_done + 1, transfer + 1))
-            self._flush_done = transfer
+        elif kind in QUESTIONS:
+            self._control.receive(kind, transfer, events)
         elif transfer:
             refuse(f"a frame of type {kind} with transfer {transfer}")
         elif kind == CLOSE:

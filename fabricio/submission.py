@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Final
 from fabricio._ffi.check import check
 from fabricio.channel import WAITING_NOTIFICATIONS
 from fabricio.errors import RegionError, WouldBlock
-from fabricio.memory import MemoryRegion, RegionSlice, RemoteRegion
+from fabricio.memory import MemoryRegion, RegionSlice
 from fabricio.pages import PageLayout, PageSide
+from fabricio.remote import RemoteRegion
 from fabricio.transfer import Transfer
 
 if TYPE_CHECKING:
@@ -61,8 +62,8 @@ class Submitter:
         """Check that both sides may take part.
 
         Returns: this side's region, and first byte and length of what may be used of it.
-        Raises: RegionError: not a region, closed, of another Fabric or endpoint, or without the
-            access that is needed; what `Channel.check` raises.
+        Raises: RegionError: not a region, closed on either side, of another Fabric or endpoint,
+            or without the access that is needed; what `Channel.check` raises.
         """
         self._channel.check()
         if isinstance(local, MemoryRegion):
@@ -89,6 +90,7 @@ class Submitter:
             raise RegionError(
                 "the remote region came over another endpoint: have the peer share it over this one"
             )
+        remote.grant.check()
         need = "r" if read else "w"
         if need not in remote.access:
             raise RegionError(
@@ -236,4 +238,5 @@ class Submitter:
             check(rc, "fab_transfer_start", provider=engine.provider)
         self._sequence += 1
         channel.transfers.add(transfer)
-        transfer.started(self._out[0], region, channel.outbox.flow(number) if number else None)
+        sent = channel.outbox.flow(number) if number else None
+        transfer.started(self._out[0], region, remote.grant, sent)

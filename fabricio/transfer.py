@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from fabricio.completion import Completion
     from fabricio.engine import Engine
     from fabricio.memory import MemoryRegion
+    from fabricio.remote import Grant
 
 
 class Transfer:
@@ -45,6 +46,7 @@ class Transfer:
         "_end_cause",
         "_engine",
         "_finished",
+        "_grant",
         "_handle",
         "_on_end",
         "_pages_done",
@@ -80,6 +82,7 @@ class Transfer:
         self._engine = engine
         self._handle: Handle | None = None
         self._region: MemoryRegion | None = None
+        self._grant: Grant | None = None
         self._on_end = on_end
         self._pages_done = 0
         self._bytes_done = 0
@@ -145,17 +148,22 @@ class Transfer:
                 # A failure here means that the worker is gone, which ends the transfer as well.
                 self._engine.lib.fab_transfer_cancel(self._engine.handle, self._handle)
 
-    def started(self, handle: Handle, region: MemoryRegion, sent: Once | None) -> None:
+    def started(
+        self, handle: Handle, region: MemoryRegion, grant: Grant, sent: Once | None
+    ) -> None:
         """Take what the engine made of it.
 
         Args:
             handle: the engine's, released by `on_completion`.
             region: kept alive until the NIC holds none of it.
+            grant: of the peer's region; counts this as long.
             sent: of the notification, where that waits for the peer's window.
         """
         self._handle = handle
         self._region = region
+        self._grant = grant
         self._sent = sent
+        grant.begin()
 
     def skip(self, sent: Once | None) -> None:
         """End it well: it has nothing to move.
@@ -183,6 +191,9 @@ class Transfer:
         handle, self._handle, self._region = self._handle, None, None
         if handle is not None:
             engine.lib.fab_transfer_release(engine.handle, handle)
+        grant, self._grant = self._grant, None
+        if grant is not None:
+            grant.end()
 
     def _keep_counts(self) -> None:
         if self._handle is not None:

@@ -6,13 +6,13 @@ import asyncio
 import random
 from typing import TYPE_CHECKING
 
-from fabricio.memory import MemoryRegion, RemoteRegion
+from fabricio import MemoryRegion, RemoteRegion
 
 if TYPE_CHECKING:
     from fabricio.endpoint import Endpoint
 
 _SEED = 20
-_VALUES = (
+_VALUES: tuple[object, ...] = (
     None,
     True,
     -(1 << 63),

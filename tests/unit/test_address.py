@@ -3,7 +3,7 @@
 import shlex
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fabricio.address import Address, is_host_port, split_host_port
@@ -19,7 +19,6 @@ ADDRESSES = st.builds(
 )
 
 
-@settings(deadline=None)
 @given(ADDRESSES)
 def test_round_trip_in_one_shell_safe_word(address: Address) -> None:
     text = str(address)
@@ -34,14 +33,12 @@ def test_the_text_is_as_documented() -> None:
     assert str(address) == ("fabricio:1:tcp%3Bofi_rxm:000102030405060708090a0b0c0d0e0f:__4,YWI")
 
 
-@settings(deadline=None)
 @given(st.text() | st.binary().map(lambda raw: raw.decode("latin-1")))
 def test_garbage_is_an_options_error(text: str) -> None:
     with pytest.raises(OptionsError, match="is not an address"):
         Address.parse(text)
 
 
-@settings(deadline=None)
 @given(ADDRESSES, st.data())
 def test_damaged_text_is_an_address_or_an_options_error(
     address: Address, data: st.DataObject
@@ -135,7 +132,6 @@ def test_no_host_and_port(text: str) -> None:
         split_host_port(text)
 
 
-@settings(deadline=None)
 @given(st.text())
 def test_host_port_of_garbage_never_raises_anything_else(text: str) -> None:
     assert isinstance(is_host_port(text), bool)

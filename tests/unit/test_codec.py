@@ -5,7 +5,7 @@ from typing import Any
 
 import msgpack
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fabricio.codec import MAX_NESTING, REGION_EXT_CODE, ValueCodec
@@ -56,7 +56,6 @@ def nested(depth: int) -> list[Any]:
     return value
 
 
-@settings(deadline=None)
 @given(VALUES)
 def test_round_trip(value: object) -> None:
     assert CODEC.decode(CODEC.encode(value)) == value
@@ -163,7 +162,6 @@ def test_malformed_bytes(body: bytes) -> None:
         CODEC.decode(body)
 
 
-@settings(deadline=None)
 @given(st.binary())
 def test_garbage_is_a_value_or_a_remote_protocol_error(body: bytes) -> None:
     try:

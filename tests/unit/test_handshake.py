@@ -5,7 +5,7 @@ from typing import Any
 
 import msgpack
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fabricio.errors import RemoteProtocolError
@@ -73,7 +73,6 @@ def content(**changes: object) -> bytes:
     return packed
 
 
-@settings(deadline=None)
 @given(HELLOS)
 def test_round_trip(hello: Hello | HelloAccepted | HelloRefused) -> None:
     decoded = decode(hello.encode())
@@ -86,14 +85,12 @@ def test_32_lanes_fit_the_smallest_frame() -> None:
     assert len(hello.encode()) <= 2048
 
 
-@settings(deadline=None)
 @given(st.binary())
 def test_garbage(body: bytes) -> None:
     with pytest.raises(RemoteProtocolError, match="malformed"):
         decode(body)
 
 
-@settings(deadline=None)
 @given(HELLOS, st.data())
 def test_damaged_hello_is_a_hello_or_a_remote_protocol_error(
     hello: Hello | HelloAccepted | HelloRefused, data: st.DataObject
@@ -117,7 +114,6 @@ VALUES = st.recursive(
 )
 
 
-@settings(deadline=None)
 @given(st.sampled_from(sorted(TERMS)), VALUES)
 def test_any_value_in_any_field(name: str, value: object) -> None:
     try:

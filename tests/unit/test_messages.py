@@ -10,10 +10,20 @@ import re
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fabricio.errors import ClosedResourceError, LocalProtocolError, RemoteProtocolError
+from fabricio.events import (
+    Event,
+    FlushAcknowledged,
+    MessageReceived,
+    PeerClosed,
+    PeerError,
+    RegionRevoked,
+    RevokeAcknowledged,
+    WindowOpened,
+)
 from fabricio.frames import (
     CLOSE,
     CREDIT,
@@ -26,16 +36,10 @@ from fabricio.frames import (
     LAST,
     MIN_FRAME_BYTES,
     NOTIFY,
+    REVOKE,
+    REVOKED,
 )
-from fabricio.messages import (
-    Event,
-    FlushAcknowledged,
-    MessageReceived,
-    MessageStream,
-    PeerClosed,
-    PeerError,
-    WindowOpened,
-)
+from fabricio.messages import MessageStream
 
 MAX = 4096
 WINDOW = 16384
@@ -99,6 +103,8 @@ class Pair:
         self.taken: tuple[list[object], list[object]] = ([], [])
         self.transfers: tuple[list[int | None], list[int | None]] = ([], [])
         self.events: tuple[list[Event], list[Event]] = ([], [])
+        self.revoked: tuple[list[int], list[int]] = ([], [])  # not answered yet
+        self.received_before: tuple[list[int], list[int]] = ([], [])  # each revocation
 
     def pump(self, side: int) -> None:
         self.wires[1 - side].extend(frames_of(self.streams[side]))
@@ -115,6 +121,11 @@ class Pair:
                 self.inboxes[side].append(event)
             else:
                 self.events[side].append(event)
+            if isinstance(event, RegionRevoked):
+                received = len(self.inboxes[side]) + len(self.taken[side])
+                self.received_before[side].append(received)
+                self.revoked[side].append(event.region)
+        assert len(self.revoked[side]) <= 1
         unread = sum(message.charge for message in self.inboxes[side])
         assert unread <= self.windows[side]
         self.pump(side)
@@ -127,12 +138,18 @@ class Pair:
             self.streams[side].consumed(message.charge)
             self.pump(side)
 
+    def let_go(self, side: int) -> None:
+        if self.revoked[side]:
+            self.streams[side].let_go(self.revoked[side].pop())
+            self.pump(side)
+
     def settle(self, rng: random.Random) -> None:
-        """Let everything arrive and be taken."""
-        while any(self.wires) or any(self.inboxes):
+        """Let everything arrive, be taken and be answered."""
+        while any(self.wires) or any(self.inboxes) or any(self.revoked):
             for side in (0, 1):
                 self.arrive(side, rng.randrange(1 << 30), again=rng.random() < 0.2)
                 self.take(side)
+                self.let_go(side)
 
 
 VALUES = st.recursive(
@@ -147,12 +164,13 @@ STEPS = st.lists(
         st.tuples(st.just("arrive"), st.integers(0, 1), st.integers(0, 50), st.booleans()),
         st.tuples(st.just("take"), st.integers(0, 1)),
         st.tuples(st.just("flush"), st.integers(0, 1)),
+        st.tuples(st.just("revoke"), st.integers(0, 1), st.integers(0, 3)),
+        st.tuples(st.just("let go"), st.integers(0, 1)),
     ),
     max_size=60,
 )
 
 
-@settings(deadline=None)
 @given(
     steps=STEPS,
     frame_bytes=st.integers(MIN_FRAME_BYTES, 4000),
@@ -176,6 +194,8 @@ def test_delivered_once_and_in_order(
     sent: tuple[list[object], list[object]] = ([], [])
     transfers: tuple[list[int | None], list[int | None]] = ([], [])
     tokens: tuple[list[int], list[int]] = ([], [])
+    revoked: tuple[list[int], list[int]] = ([], [])
+    sent_before: tuple[list[int], list[int]] = ([], [])
     for name, side, *rest in steps:
         if name == "send":
             pair.streams[side].send(*rest)
@@ -187,6 +207,13 @@ def test_delivered_once_and_in_order(
         elif name == "flush":
             tokens[side].append(pair.streams[side].flush())
             pair.pump(side)
+        elif name == "revoke":
+            pair.streams[side].revoke(*rest)
+            revoked[side].extend(rest)
+            sent_before[side].append(len(sent[side]))
+            pair.pump(side)
+        elif name == "let go":
+            pair.let_go(side)
         else:
             pair.take(side)
     for side in (0, 1):
@@ -198,12 +225,17 @@ def test_delivered_once_and_in_order(
         assert pair.transfers[side] == transfers[1 - side]
         flushed = [e.token for e in pair.events[side] if isinstance(e, FlushAcknowledged)]
         assert flushed == tokens[side]
+        told = [e.region for e in pair.events[side] if isinstance(e, RegionRevoked)]
+        assert told == revoked[1 - side]
+        pairs = zip(pair.received_before[side], sent_before[1 - side], strict=True)
+        assert all(received >= before for received, before in pairs)
+        answered = [e.region for e in pair.events[side] if isinstance(e, RevokeAcknowledged)]
+        assert answered == revoked[side]
         assert pair.events[side].count(PeerClosed()) == 1
         assert pair.streams[side].queued_bytes == 0
         assert not pair.streams[side].pending
 
 
-@settings(deadline=None)
 @given(
     sizes=st.lists(st.integers(0, 2000), min_size=1, max_size=6),
     damage=st.sampled_from(["cut", "byte", "grow", "field"]),
@@ -240,7 +272,6 @@ def test_damaged_frames_are_refused_or_dropped(
             receiver.receive(frame())
 
 
-@settings(deadline=None)
 @given(st.lists(st.binary(max_size=1200), max_size=5))
 def test_garbage_is_refused_or_dropped(frames: list[bytes]) -> None:
     receiver = make()
@@ -253,10 +284,9 @@ def test_garbage_is_refused_or_dropped(frames: list[bytes]) -> None:
 FIELD = st.integers(0, 5) | st.sampled_from([255, 256, 512, 1 << 14, (1 << 16) - 1])
 
 
-@settings(deadline=None)
 @given(
     st.lists(
-        st.tuples(st.integers(0, 8), st.integers(0, 9), FIELD, FIELD, FIELD, st.binary()),
+        st.tuples(st.integers(0, 10), st.integers(0, 9), FIELD, FIELD, FIELD, st.binary()),
         max_size=8,
     )
 )
@@ -423,6 +453,84 @@ def test_m4_flushes_are_answered_one_at_a_time_and_all() -> None:
     assert tokens == [1, 2, 3]
 
 
+def test_m4_revocations_leave_one_at_a_time_and_behind_the_messages_before_them() -> None:
+    a = make(send_window_bytes=MAX + 256)
+    b = make(receive_window_bytes=MAX + 256)
+    a.send(bytes(MAX - 3))
+    a.send(bytes(MAX - 3))
+    a.revoke(5)
+    a.send("after")
+    a.revoke(0)
+    assert not a.idle
+    frames = frames_of(a)
+    assert kinds(frames) == [DATA] * 5  # the message before the revocation waits for the window
+    deliver(b, frames)
+    b.consumed(MAX)
+    deliver(a, frames_of(b))
+    frames = frames_of(a)
+    assert kinds(frames) == [DATA] * 5 + [REVOKE, DATA]
+    assert RegionRevoked(5) in deliver(b, frames)
+    assert frames_of(a) == []  # the second one waits for the answer to the first
+    b.let_go(5)
+    assert not b.idle
+    assert deliver(a, frames_of(b)) == [RevokeAcknowledged(5)]
+    assert deliver(b, frames_of(a)) == [RegionRevoked(0)]
+    b.let_go(0)
+    assert deliver(a, frames_of(b)) == [RevokeAcknowledged(0)]
+    assert a.idle
+
+
+def test_m4_revocations_and_their_answers_may_follow_close() -> None:
+    a, b = make(), make()
+    a.revoke(1)
+    deliver(b, frames_of(a))
+    a.close()
+    b.close()
+    a.revoke(2)
+    b.let_go(1)
+    frames = frames_of(b)
+    assert kinds(frames) == [REVOKED, CLOSE]
+    assert deliver(a, frames[::-1]) == [RevokeAcknowledged(1), PeerClosed()]
+    frames = frames_of(a)
+    assert kinds(frames) == [REVOKE, CLOSE]
+    assert deliver(b, frames) == [RegionRevoked(2), PeerClosed()]
+    b.let_go(2)
+    assert kinds(frames_of(b)) == [REVOKED]
+
+
+def test_only_what_the_peer_waits_for_is_let_go() -> None:
+    a = make()
+    for region in (0, 3):
+        with pytest.raises(ValueError, match="not being revoked"):
+            a.let_go(region)
+    a.receive(frame(REVOKE, 0, b"", transfer=3))
+    with pytest.raises(ValueError, match="not being revoked"):
+        a.let_go(4)
+    a.let_go(3)
+    with pytest.raises(ValueError, match="not being revoked"):
+        a.let_go(3)
+    with pytest.raises(RemoteProtocolError, match="region 3 before"):
+        a.receive(frame(REVOKE, 0, b"", transfer=3, sequence=1))  # its answer has not left
+
+
+def test_another_region_is_no_answer_to_a_revocation() -> None:
+    a = make()
+    a.revoke(7)
+    assert kinds(frames_of(a)) == [REVOKE]
+    with pytest.raises(RemoteProtocolError, match="region 8, where 7 is out"):
+        a.receive(frame(REVOKED, 0, b"", transfer=8))
+
+
+def test_a_failed_stream_revokes_nothing() -> None:
+    a = make()
+    a.receive(frame(REVOKE, 0, b"", transfer=3))
+    a.revoke(7)
+    a.fail("enough")
+    a.let_go(3)
+    a.revoke(8)
+    assert kinds(frames_of(a)) == [ERROR]
+
+
 def test_m5_small_fragments_are_refused() -> None:
     receiver = make()
     with pytest.raises(RemoteProtocolError, match="frames of a wrong size"):
@@ -448,7 +556,7 @@ def test_m6_window_is_enforced_in_messages() -> None:
 
 def test_m6_early_frames_are_bounded_in_count() -> None:
     receiver = make()
-    limit = WINDOW // 256 + 4 + 4
+    limit = WINDOW // 256 + 4 + 6
     for sequence in range(1, limit):
         assert receiver.receive(frame(sequence=sequence)) == []
     with pytest.raises(RemoteProtocolError, match="frame 0 is missing"):
@@ -468,6 +576,7 @@ def test_m6_the_longest_disorder_that_the_window_allows_is_taken() -> None:
     for place in range(WINDOW // 256):
         a.send(place)
     a.flush()
+    a.revoke(1)
     a.close()
     frames = frames_of(a)
     events = deliver(b, frames[::-1])
@@ -632,7 +741,7 @@ def test_consumed_more_than_received_is_refused() -> None:
         ([frame()[:31]], "a frame of 31 bytes"),
         ([frame(body=bytes(FRAME))], "a frame of 1056 bytes"),
         ([frame(kind=0, flags=0, body=b"")], "unknown type 0"),
-        ([frame(kind=7, flags=0, body=b"")], "unknown type 7"),
+        ([frame(kind=9, flags=0, body=b"")], "unknown type 9"),
         ([frame(reserved=1)], "reserved"),
         ([frame(flags=FIRST | LAST | 8)], "flags 11"),
         ([frame(transfer=5)], "transfer 5"),
@@ -676,6 +785,14 @@ def test_consumed_more_than_received_is_refused() -> None:
         ),
         ([frame(FLUSHED, 0, b"", transfer=1)], "an answer to flush 1, where none"),
         ([frame(FLUSHED, 0, b"")], "an answer to flush 0"),
+        ([frame(REVOKE, 0, b"x", transfer=1)], "type 7 with flags 0 and 1 bytes"),
+        ([frame(REVOKED, 1, b"", transfer=1)], "type 8 with flags 1"),
+        (
+            [frame(REVOKE, 0, b"", transfer=1), frame(REVOKE, 0, b"", transfer=2, sequence=1)],
+            "region 2 before the one before it",
+        ),
+        ([frame(REVOKED, 0, b"", transfer=1)], "a revocation of region 1, where none is out"),
+        ([frame(REVOKED, 0, b"")], "a revocation of region 0, where none is out"),
         ([frame(CLOSE, 0, b""), frame(CLOSE, 0, b"", sequence=1)], "CLOSE frame twice"),
         ([frame(CLOSE, 0, b""), frame(sequence=1)], "after its CLOSE"),
         ([frame(ERROR, 0, bytes(513))], "an ERROR frame of 513 bytes"),

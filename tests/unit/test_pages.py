@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fabricio.errors import RegionError
@@ -38,7 +38,6 @@ def make(local: object, remote: object, **changes: object) -> PageLayout:
     return layout(local, remote, **arguments)
 
 
-@settings(deadline=None)
 @given(st.lists(INT64))
 def test_any_integer_sequence(values: list[int]) -> None:
     for pages in (values, tuple(values), deque(values), array("q", values)):

@@ -50,7 +50,7 @@ struct fab_local *fab_local_publish(const void *address, uint32_t bytes);
 void fab_local_retire(struct fab_local *local, struct fab_lane *lane);
 
 /* Visit the endpoint with this address, before it gets into the AV (X1).
- * *visit is NULL if it is of another process. 0, -FI_ECONNREFUSED if it closes, or
+ * *visit is NULL if it is of another process. 0, -FI_ECONNREFUSED if it closes,
  * or -FI_ENOMEM. [worker] */
 int fab_visit_begin(struct fab_local *visitor, const void *address,
 		    uint32_t bytes, struct fab_visit **visit);

@@ -1,0 +1,115 @@
+"""Two Fabrics in one process, and what they leave behind."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+from fabricio import Endpoint, Fabric, MemoryRegion, RemoteRegion
+from fabricio.testing import check_endpoint_pair
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable
+    from contextlib import AbstractAsyncContextManager
+
+    from fabricio.memory import Access
+
+    OpenPair = Callable[..., AbstractAsyncContextManager["Pair"]]
+
+
+@pytest.fixture(autouse=True)
+async def clean(loop_errors_refused: None) -> None:
+    """Every test here must leave nothing behind."""
+
+
+@dataclass
+class Memory:
+    """A region of one side, its bytes, and what the other side got when it was shared."""
+
+    array: np.ndarray[Any, np.dtype[np.uint8]]
+    region: MemoryRegion
+    remote: RemoteRegion
+
+
+@dataclass
+class Pair:
+    """Two Fabrics and the two ends of a connection between them: `a` connected, `b` accepted."""
+
+    near: Fabric
+    far: Fabric
+    a: Endpoint
+    b: Endpoint
+
+    async def register(self, length_bytes: int, seed: int = 1) -> Memory:
+        """Random bytes of the near side, shared with `b`."""
+        return await self._register(self.near, self.a, self.b, length_bytes, seed, "rw")
+
+    async def register_far(
+        self, length_bytes: int, access: Access = "rw", *, seed: int | None = None
+    ) -> Memory:
+        """Zeros, or random bytes, of the far side, shared with `a`."""
+        return await self._register(self.far, self.b, self.a, length_bytes, seed, access)
+
+    async def connect(self) -> tuple[Endpoint, Endpoint]:
+        """One more connection from the near Fabric to the far one."""
+        return await connect(self.near, self.far)
+
+    async def works(self) -> None:
+        """Everything still works, both ways."""
+        longest = min(100_000, self.near.options.max_message_bytes - 5)
+        await check_endpoint_pair(
+            self.a, self.b, page_bytes=512, page_count=8, message_bytes=longest
+        )
+
+    async def _register(
+        self,
+        fabric: Fabric,
+        sender: Endpoint,
+        receiver: Endpoint,
+        length_bytes: int,
+        seed: int | None,
+        access: Access,
+    ) -> Memory:
+        array = np.zeros(length_bytes, np.uint8)
+        if seed is not None:
+            array[:] = np.random.default_rng(seed).integers(0, 256, length_bytes, np.uint8)
+        region = await fabric.register(array)
+        await sender.send(region.share(access))
+        remote = await receiver.recv()
+        assert isinstance(remote, RemoteRegion)
+        return Memory(array, region, remote)
+
+
+async def connect(near: Fabric, far: Fabric) -> tuple[Endpoint, Endpoint]:
+    """Connect two Fabrics; nobody else may listen on the far one."""
+    async with far.listen() as listener, asyncio.TaskGroup() as group:
+        accepted = group.create_task(listener.accept())
+        connected = group.create_task(near.connect(far.address))
+    return connected.result(), accepted.result()
+
+
+@pytest.fixture
+def open_pair(options: dict[str, Any]) -> OpenPair:
+    """Open a Pair as a context, with options of both Fabrics."""
+
+    @asynccontextmanager
+    async def open_one(**overrides: Any) -> AsyncIterator[Pair]:  # noqa: ANN401  (FabricOptions types them)
+        async with AsyncExitStack() as stack:
+            near = await stack.enter_async_context(Fabric(**options, **overrides))
+            far = await stack.enter_async_context(Fabric(**options, **overrides))
+            a, b = await connect(near, far)
+            yield Pair(near, far, a, b)
+
+    return open_one
+
+
+@pytest.fixture
+async def pair(open_pair: OpenPair) -> AsyncIterator[Pair]:
+    """A Pair with default options."""
+    async with open_pair() as opened:
+        yield opened

@@ -1,0 +1,104 @@
+"""A peer that is killed: its own operations fail, within `peer_timeout_s`, and nothing else."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+
+from fabricio import PeerLostError
+
+if TYPE_CHECKING:
+    from tests.two_process.conftest import OpenLink
+
+TIMEOUT_S = 1.0
+
+# A million operations: some are always still to come.
+COUNT, PAGE_BYTES = 1 << 20, 64
+
+
+async def test_in_the_middle_of_a_write(open_link: OpenLink, shared_peer: str) -> None:
+    async with open_link(segments=1, merge=False, peer_timeout_s=TIMEOUT_S) as (link, peer):
+        region = await link.fabric.register(np.zeros(COUNT * PAGE_BYTES, np.uint8))
+        remote = await link.remote(COUNT * PAGE_BYTES)
+        transfer = link.endpoint.write_pages(
+            region, range(COUNT), remote, range(COUNT), page_bytes=PAGE_BYTES
+        )
+        while not transfer.pages_done:
+            await link.endpoint.flush()
+        assert await peer.end(signal.SIGKILL) == -signal.SIGKILL
+        with pytest.raises(PeerLostError) as caught:
+            await transfer
+        assert transfer.done()
+        assert 0 < caught.value.pages_done < COUNT
+        assert caught.value.operation == "write"
+        with pytest.raises(PeerLostError):
+            await link.endpoint.recv()
+        with pytest.raises(PeerLostError):
+            link.endpoint.write(region, remote)
+        await link.meets(shared_peer)
+        await link.endpoint.aclose()
+        await region.deregister()
+
+
+async def test_in_the_middle_of_reads(open_link: OpenLink, shared_peer: str) -> None:
+    async with open_link(peer_timeout_s=TIMEOUT_S) as (link, peer):
+        region = await link.fabric.register(bytearray(1 << 20))
+        remote = await link.remote(1 << 20)
+
+        async def read_forever() -> None:
+            while True:
+                assert await link.endpoint.read(region, remote) == 1 << 20
+
+        reading = asyncio.create_task(read_forever())
+        assert await peer.end(signal.SIGKILL) == -signal.SIGKILL
+        with pytest.raises(PeerLostError):
+            await reading
+        await link.meets(shared_peer)
+        await link.endpoint.aclose()
+        await region.deregister()
+
+
+async def test_whoever_waits_is_told(open_link: OpenLink, shared_peer: str) -> None:
+    async with open_link(peer_timeout_s=TIMEOUT_S) as (link, peer):
+        region = await link.fabric.register(bytearray(100))
+        remote = await link.remote(100)
+        assert await peer.end(signal.SIGKILL) == -signal.SIGKILL
+        waiting = [link.endpoint.recv(), link.endpoint.flush()]
+        tasks = [asyncio.ensure_future(each) for each in waiting]
+        with pytest.raises(PeerLostError):
+            await link.endpoint.write(region, remote)  # nobody looks after a peer that is idle
+        for task in tasks:
+            with pytest.raises(PeerLostError):
+                await task
+        with pytest.raises(PeerLostError):
+            await link.endpoint.send("more")
+        await link.meets(shared_peer)
+
+
+async def test_with_transfers_of_another_peer_under_way(
+    open_link: OpenLink, shared_peer: str
+) -> None:
+    async with open_link(peer_timeout_s=TIMEOUT_S) as (link, peer):
+        data = np.random.default_rng(1).integers(256, size=1 << 20, dtype=np.uint8)
+        region = await link.fabric.register(data)
+        async with await link.fabric.connect(shared_peer) as endpoint:
+            living = type(link)(shared_peer, link.fabric, endpoint)
+            lost, kept = await link.remote(data.size), await living.remote(data.size)
+            assert await peer.end(signal.SIGKILL) == -signal.SIGKILL
+            doomed = link.endpoint.write(region, lost)
+            while not doomed.done():
+                assert await endpoint.write(region, kept) == data.size
+            with pytest.raises(PeerLostError):
+                await doomed
+            assert await living.holds(0, data.tobytes())
+
+
+async def test_closing_waits_for_a_killed_peer_no_longer_than_that(open_link: OpenLink) -> None:
+    async with open_link(peer_timeout_s=TIMEOUT_S) as (link, peer):
+        assert await peer.end(signal.SIGKILL) == -signal.SIGKILL
+        await link.endpoint.aclose()
+        assert link.endpoint.closed
