@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import gc
 import os
 import time
@@ -156,6 +157,7 @@ def _leftovers() -> list[object]:
     ]
 
 
+@functools.cache
 def _is_offered(provider: str) -> bool:
     ffi, lib = native()
     count = ffi.new("uint32_t *")

@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
 
-from fabricio import Endpoint, Fabric, MemoryRegion, RemoteRegion
+from fabricio import Endpoint, Fabric, MemoryRegion, RemoteRegion, Transfer
 from fabricio.testing import check_endpoint_pair
 
 if TYPE_CHECKING:
@@ -19,7 +20,13 @@ if TYPE_CHECKING:
 
     from fabricio.memory import Access
 
+    Bytes = np.ndarray[Any, np.dtype[np.uint8]]
     OpenPair = Callable[..., AbstractAsyncContextManager["Pair"]]
+
+
+# Two million operations, one at a time, are never over before the test has said what it wants.
+ENDLESS_PAGES, ENDLESS_PAGE_BYTES = 1 << 21, 8
+SLOW: dict[str, Any] = {"inflight_count": 1, "segments": 1, "merge": False}
 
 
 @pytest.fixture(autouse=True)
@@ -31,9 +38,39 @@ async def clean(loop_errors_refused: None) -> None:
 class Memory:
     """A region of one side, its bytes, and what the other side got when it was shared."""
 
-    array: np.ndarray[Any, np.dtype[np.uint8]]
+    array: Bytes
     region: MemoryRegion
     remote: RemoteRegion
+
+
+@dataclass
+class Endless:
+    """One page, and an endless row of pages, to be written or read by the endpoint."""
+
+    endpoint: Endpoint
+    page: Memory
+    row: Memory
+    page_count: int = ENDLESS_PAGES
+    page_bytes: int = ENDLESS_PAGE_BYTES
+
+    def write(self, **arguments: Any) -> Transfer:  # noqa: ANN401  (those of write_pages)
+        """Write the near page to every far one; on a slow pair it runs whenever the loop looks."""
+        zeros, all_pages = np.zeros(self.page_count, np.int64), np.arange(self.page_count)
+        return self.endpoint.write_pages(
+            self.page.region,
+            zeros,
+            self.row.remote,
+            all_pages,
+            page_bytes=self.page_bytes,
+            **arguments,
+        )
+
+    def read(self) -> Transfer:
+        """Read the far page into every near one."""
+        zeros, all_pages = np.zeros(self.page_count, np.int64), np.arange(self.page_count)
+        return self.endpoint.read_pages(
+            self.row.region, all_pages, self.page.remote, zeros, page_bytes=self.page_bytes
+        )
 
 
 @dataclass
@@ -54,6 +91,19 @@ class Pair:
     ) -> Memory:
         """Zeros, or random bytes, of the far side, shared with `a`."""
         return await self._register(self.far, self.b, self.a, length_bytes, seed, access)
+
+    async def endless_write(self) -> Endless:
+        """Memory for a write from near to far that does not end."""
+        page = await self.register(ENDLESS_PAGE_BYTES)
+        return Endless(self.a, page, await self.register_far(ENDLESS_PAGES * ENDLESS_PAGE_BYTES))
+
+    async def endless_read(self) -> Endless:
+        """Memory for a read from far to near that does not end."""
+        page = await self.register_far(ENDLESS_PAGE_BYTES, seed=1)
+        row = await self._register(
+            self.near, self.a, self.b, ENDLESS_PAGES * ENDLESS_PAGE_BYTES, None, "rw"
+        )
+        return Endless(self.a, page, row)
 
     async def connect(self) -> tuple[Endpoint, Endpoint]:
         """One more connection from the near Fabric to the far one."""
@@ -106,6 +156,12 @@ def open_pair(options: dict[str, Any]) -> OpenPair:
             yield Pair(near, far, a, b)
 
     return open_one
+
+
+@pytest.fixture
+def open_slow_pair(open_pair: OpenPair) -> OpenPair:
+    """Open a Pair that moves one page at a time."""
+    return partial(open_pair, **SLOW)
 
 
 @pytest.fixture

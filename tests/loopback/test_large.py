@@ -66,7 +66,8 @@ async def test_offsets_and_strides_beyond_4_gib(pair: Pair, sparse: Sparse) -> N
         remote_offset_bytes=7, remote_stride_bytes=1 << 32,
     )  # fmt: skip
     assert memory[7:407] == near.array[400:800].tobytes()
-    assert memory[7 + (1 << 32) :][:400] == near.array[:400].tobytes()
+    second = 7 + (1 << 32)
+    assert memory[second : second + 400] == near.array[:400].tobytes()
     # The huge mapping as the local side.
     far = await pair.register(1000, seed=3)
     await pair.b.read(region[at + 5 :][:500], far.remote)

@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 
     from tests.loopback.conftest import OpenPair, Pair
 
-ENDLESS: dict[str, Any] = {"inflight_count": 1, "segments": 1, "merge": False}
-
 
 async def test_never_entered(options: dict[str, Any]) -> None:
     fabric = Fabric(**options)
@@ -118,16 +116,10 @@ async def test_an_endpoint_after_its_end(pair: Pair) -> None:
 
 
 @pytest.mark.parametrize("closer", ["endpoint", "peer", "fabric", "far fabric"])
-async def test_closing_with_transfers_in_flight(open_pair: OpenPair, closer: str) -> None:
-    async with open_pair(**ENDLESS) as pair:
-        near, far = await pair.register(64), await pair.register_far(1 << 24)
-        count = far.array.size // 64
-        transfers = [
-            pair.a.write_pages(
-                near.region, [0] * count, far.remote, range(count), page_bytes=64, notify=None
-            )
-            for _ in range(2)
-        ]
+async def test_closing_with_transfers_in_flight(open_slow_pair: OpenPair, closer: str) -> None:
+    async with open_slow_pair() as pair:
+        endless = await pair.endless_write()
+        transfers = [endless.write(notify=number) for number in range(2)]
         receiving = asyncio.create_task(pair.b.recv())
         await pair.a.flush()
         assert not any(transfer.done() for transfer in transfers)
@@ -142,7 +134,7 @@ async def test_closing_with_transfers_in_flight(open_pair: OpenPair, closer: str
             with pytest.raises((ClosedResourceError, PeerLostError)):
                 await transfer
             assert transfer.done()
-            assert transfer.pages_done < count
+            assert transfer.pages_done < endless.page_count
         with pytest.raises(FabricioError):
             await receiving
         if closer in ("endpoint", "peer"):
@@ -150,8 +142,8 @@ async def test_closing_with_transfers_in_flight(open_pair: OpenPair, closer: str
             await pair.b.aclose()
             await check_endpoint_pair(*await pair.connect(), page_count=4)
         # Nobody looks at the memory any more.
-        await near.region.deregister()
-        near.array.resize(128, refcheck=False)
+        await endless.page.region.deregister()
+        endless.page.array.resize(128, refcheck=False)
 
 
 async def test_a_cancelled_close_frees_everything(options: dict[str, Any]) -> None:

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from fabricio import ClosedResourceError, LocalProtocolError, RegionError, RemoteRegion, Transfer
+from fabricio.frames import CLOSE
 from fabricio.testing import check_endpoint_pair
 
 if TYPE_CHECKING:
@@ -276,6 +277,26 @@ async def test_an_endpoint_that_ended_before_has_let_go(open_pair: OpenPair) -> 
         assert (far.array == 7).all()
         with pytest.raises(ClosedResourceError):
             await transfer
+
+
+async def test_closing_waits_for_a_peer_that_has_a_region(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await pair.register_far(64)
+    peer, owner = pair.a._channel, pair.b._channel
+    take = peer.frame_received
+    held: list[bytes] = []
+
+    def hold(data: bytes) -> None:
+        (held.append if data[0] == CLOSE else take)(data)
+
+    monkeypatch.setattr(peer, "frame_received", hold)
+    closing = asyncio.create_task(pair.b.aclose())
+    while not held or not owner._close_sent or owner._close_flush:  # noqa: ASYNC110  (as above)
+        await asyncio.sleep(0)
+    assert not owner._drained.happened  # though the peer has taken in all else
+    take(held[0])
+    await closing
 
 
 async def test_closing_the_fabric_ends_the_wait(open_pair: OpenPair) -> None:

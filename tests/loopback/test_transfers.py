@@ -9,33 +9,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from fabricio import RegionError, Transfer
+from fabricio import RegionError
 
 if TYPE_CHECKING:
-    from tests.loopback.conftest import Memory, OpenPair, Pair
+    from tests.loopback.conftest import OpenPair, Pair
 
 SIZE = 1 << 16
-
-# Half a million operations, one at a time: never over before the test has said what it wants.
-ENDLESS_PAGES, ENDLESS_PAGE_BYTES = 1 << 19, 64
-SLOW = {"inflight_count": 1, "segments": 1, "merge": False}
-
-
-async def endless_memory(pair: Pair) -> tuple[Memory, Memory]:
-    near = await pair.register(ENDLESS_PAGE_BYTES)
-    return near, await pair.register_far(ENDLESS_PAGES * ENDLESS_PAGE_BYTES)
-
-
-def endless(pair: Pair, near: Memory, far: Memory, **arguments: object) -> Transfer:
-    """A write that is still running whenever the loop looks."""
-    return pair.a.write_pages(
-        near.region,
-        np.zeros(ENDLESS_PAGES, np.int64),
-        far.remote,
-        np.arange(ENDLESS_PAGES),
-        page_bytes=ENDLESS_PAGE_BYTES,
-        **arguments,  # type: ignore[arg-type]  # notify and confirm
-    )
 
 
 async def test_counts(pair: Pair) -> None:
@@ -92,45 +71,43 @@ async def test_nothing_to_move_is_done_at_once(pair: Pair) -> None:
     await pair.works()
 
 
-async def test_cancel(open_pair: OpenPair) -> None:
-    async with open_pair(**SLOW) as pair:
-        near, far = await endless_memory(pair)
-        transfer = endless(pair, near, far)
+async def test_cancel(open_slow_pair: OpenPair) -> None:
+    async with open_slow_pair() as pair:
+        endless = await pair.endless_write()
+        transfer = endless.write()
         assert transfer.cancel()
         for _ in range(2):
             with pytest.raises(asyncio.CancelledError):
                 await transfer
         assert transfer.done()
         assert not transfer.cancel()
-        assert transfer.pages_done < ENDLESS_PAGES
-        assert transfer.bytes_done == transfer.pages_done * ENDLESS_PAGE_BYTES
+        assert transfer.pages_done < endless.page_count
+        assert transfer.bytes_done == transfer.pages_done * endless.page_bytes
         # The memory of this side is quiet: nobody looks at it any more.
-        old = near.array.copy()
-        near.array[:] = ~old
+        page = endless.page.array
+        old = page.copy()
+        page[:] = ~old
         await pair.works()
-        pages = far.array.reshape(ENDLESS_PAGES, ENDLESS_PAGE_BYTES)
+        pages = endless.row.array.reshape(endless.page_count, endless.page_bytes)
         assert ((pages == old).all(1) | (pages == 0).all(1)).all()
 
 
-async def test_a_cancelled_read_writes_no_more(open_pair: OpenPair) -> None:
-    async with open_pair(**SLOW) as pair:
-        near, far = await pair.register(1 << 22), await pair.register_far(64, seed=2)
-        count = near.array.size // 64
-        transfer = pair.a.read_pages(
-            near.region, range(count), far.remote, [0] * count, page_bytes=64
-        )
+async def test_a_cancelled_read_writes_no_more(open_slow_pair: OpenPair) -> None:
+    async with open_slow_pair() as pair:
+        endless = await pair.endless_read()
+        transfer = endless.read()
         transfer.cancel()
         with pytest.raises(asyncio.CancelledError):
             await transfer
-        near.array[:] = 7
+        endless.row.array[:] = 7
         await pair.works()
-        assert (near.array == 7).all()
+        assert (endless.row.array == 7).all()
 
 
-async def test_cancelling_one_waiter_cancels_the_transfer_for_all(open_pair: OpenPair) -> None:
-    async with open_pair(**SLOW) as pair:
-        near, far = await endless_memory(pair)
-        transfer = endless(pair, near, far)
+async def test_cancelling_one_waiter_cancels_the_transfer_for_all(open_slow_pair: OpenPair) -> None:
+    async with open_slow_pair() as pair:
+        endless = await pair.endless_write()
+        transfer = endless.write()
 
         async def wait() -> int:
             return await transfer
@@ -141,14 +118,14 @@ async def test_cancelling_one_waiter_cancels_the_transfer_for_all(open_pair: Ope
         await asyncio.wait([first, second])
         assert first.cancelled()
         assert second.cancelled()
-        assert transfer.pages_done < ENDLESS_PAGES
+        assert transfer.pages_done < endless.page_count
         await pair.works()
 
 
-async def test_a_timeout_cancels(open_pair: OpenPair) -> None:
-    async with open_pair(**SLOW) as pair:
-        near, far = await endless_memory(pair)
-        transfer = endless(pair, near, far)
+async def test_a_timeout_cancels(open_slow_pair: OpenPair) -> None:
+    async with open_slow_pair() as pair:
+        endless = await pair.endless_write()
+        transfer = endless.write()
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(0):
                 await transfer
@@ -156,21 +133,21 @@ async def test_a_timeout_cancels(open_pair: OpenPair) -> None:
         await pair.works()
 
 
-async def test_a_cancelled_transfers_region_can_be_closed(open_pair: OpenPair) -> None:
-    async with open_pair(**SLOW) as pair:
-        near, far = await endless_memory(pair)
-        transfer = endless(pair, near, far)
+async def test_a_cancelled_transfers_region_can_be_closed(open_slow_pair: OpenPair) -> None:
+    async with open_slow_pair() as pair:
+        endless = await pair.endless_write()
+        transfer = endless.write()
         transfer.cancel()
-        await near.region.deregister()
+        await endless.page.region.deregister()
         assert transfer.done()
         await pair.works()
 
 
-async def test_small_transfers_pass_an_endless_one(open_pair: OpenPair) -> None:
-    async with open_pair(**SLOW) as pair:
-        near, far = await endless_memory(pair)
+async def test_small_transfers_pass_an_endless_one(open_slow_pair: OpenPair) -> None:
+    async with open_slow_pair() as pair:
+        endless = await pair.endless_write()
         source, target = await pair.register(4096), await pair.register_far(4096)
-        transfer = endless(pair, near, far)
+        transfer = endless.write()
         assert await pair.a.write(source.region, target.remote, notify="small") == 4096
         assert await pair.b.recv() == "small"
         await pair.a.send("message")
@@ -182,18 +159,22 @@ async def test_small_transfers_pass_an_endless_one(open_pair: OpenPair) -> None:
         await pair.works()
 
 
-async def test_other_transfers_of_the_same_memory_go_on(open_pair: OpenPair) -> None:
-    async with open_pair(**SLOW) as pair:
-        near, far = await endless_memory(pair)
-        cancelled = endless(pair, near, far)
+async def test_other_transfers_of_the_same_memory_go_on(open_slow_pair: OpenPair) -> None:
+    async with open_slow_pair() as pair:
+        endless = await pair.endless_write()
+        cancelled = endless.write()
         count = 1000
         kept = pair.a.write_pages(
-            near.region, [0] * count, far.remote, range(count), page_bytes=ENDLESS_PAGE_BYTES
+            endless.page.region,
+            [0] * count,
+            endless.row.remote,
+            range(count),
+            page_bytes=endless.page_bytes,
         )
         cancelled.cancel()
-        assert await kept == count * ENDLESS_PAGE_BYTES
-        expected = np.tile(near.array, count)
-        assert np.array_equal(far.array[: expected.size], expected)
+        assert await kept == count * endless.page_bytes
+        expected = np.tile(endless.page.array, count)
+        assert np.array_equal(endless.row.array[: expected.size], expected)
         with pytest.raises(asyncio.CancelledError):
             await cancelled
         await pair.works()
@@ -227,11 +208,11 @@ async def test_a_refused_transfer_leaves_no_trace(pair: Pair) -> None:
     await pair.works()
 
 
-async def test_repr_says_how_far_it_is(open_pair: OpenPair) -> None:
-    async with open_pair(**SLOW) as pair:
-        near, far = await endless_memory(pair)
-        transfer = endless(pair, near, far)
-        assert f"/{ENDLESS_PAGES} pages running" in repr(transfer)
+async def test_repr_says_how_far_it_is(open_slow_pair: OpenPair) -> None:
+    async with open_slow_pair() as pair:
+        endless = await pair.endless_write()
+        transfer = endless.write()
+        assert f"/{endless.page_count} pages running" in repr(transfer)
         transfer.cancel()
         with pytest.raises(asyncio.CancelledError):
             await transfer

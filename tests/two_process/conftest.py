@@ -82,10 +82,16 @@ class Link:
         stop = start + len(expected)
         return bool((await self.ask(op="hash", start=start, stop=stop))["sha256"] == digest)
 
+    @asynccontextmanager
+    async def to(self, address: str) -> AsyncIterator[Link]:
+        """A connection of the same Fabric to another peer."""
+        async with await self.fabric.connect(address) as endpoint:
+            yield Link(address, self.fabric, endpoint)
+
     async def meets(self, address: str) -> None:
         """The same Fabric works with another peer."""
-        async with await self.fabric.connect(address) as endpoint:
-            await Link(address, self.fabric, endpoint).works()
+        async with self.to(address) as other:
+            await other.works()
 
     async def works(self) -> None:
         """A message and a write still reach the peer."""

@@ -32,6 +32,4 @@ async def test_a_peer_interrupted_by_ctrl_c_says_goodbye(open_link: OpenLink) ->
 async def test_a_forked_child_is_refused_and_its_death_changes_nothing(link: Link) -> None:
     assert await link.ask(op="fork") == {"status": -signal.SIGTERM}
     await link.works()
-    async with await link.fabric.connect(link.address) as endpoint:  # it is still found
-        await endpoint.send({"op": "echo", "value": 1})
-        assert await endpoint.recv() == {"value": 1}
+    await link.meets(link.address)  # it is still found

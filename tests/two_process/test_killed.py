@@ -12,7 +12,7 @@ import pytest
 from fabricio import PeerLostError
 
 if TYPE_CHECKING:
-    from tests.two_process.conftest import OpenLink
+    from tests.two_process.conftest import OpenLink, OpenPeer
 
 TIMEOUT_S = 1.0
 
@@ -62,6 +62,25 @@ async def test_in_the_middle_of_reads(open_link: OpenLink, shared_peer: str) -> 
         await region.deregister()
 
 
+async def test_small_reads_leave_room_for_others(
+    open_link: OpenLink, open_peer: OpenPeer, shared_peer: str, known_gap: Callable[[str], None]
+) -> None:
+    known_gap("small_reads_of_a_killed_peer")
+    options = {"segments": 1, "merge": False, "peer_timeout_s": 0.5, "connect_timeout_s": 2.0}
+    async with open_link(**options) as (link, peer), open_peer() as second:
+        region = await link.fabric.register(bytearray(COUNT * PAGE_BYTES))
+        for doomed in (peer, second):  # together, more operations than the provider's queue holds
+            async with link.to(doomed.address) as other:
+                remote = await other.remote(COUNT * PAGE_BYTES)
+                transfer = other.endpoint.read_pages(
+                    region, range(COUNT), remote, range(COUNT), page_bytes=PAGE_BYTES
+                )
+                assert await doomed.end(signal.SIGKILL) == -signal.SIGKILL
+                with pytest.raises(PeerLostError):
+                    await transfer
+        await link.meets(shared_peer)
+
+
 async def test_whoever_waits_is_told(open_link: OpenLink, shared_peer: str) -> None:
     async with open_link(peer_timeout_s=TIMEOUT_S) as (link, peer):
         region = await link.fabric.register(bytearray(100))
@@ -85,13 +104,12 @@ async def test_with_transfers_of_another_peer_under_way(
     async with open_link(peer_timeout_s=TIMEOUT_S) as (link, peer):
         data = np.random.default_rng(1).integers(256, size=1 << 20, dtype=np.uint8)
         region = await link.fabric.register(data)
-        async with await link.fabric.connect(shared_peer) as endpoint:
-            living = type(link)(shared_peer, link.fabric, endpoint)
+        async with link.to(shared_peer) as living:
             lost, kept = await link.remote(data.size), await living.remote(data.size)
             assert await peer.end(signal.SIGKILL) == -signal.SIGKILL
             doomed = link.endpoint.write(region, lost)
             while not doomed.done():
-                assert await endpoint.write(region, kept) == data.size
+                assert await living.endpoint.write(region, kept) == data.size
             with pytest.raises(PeerLostError):
                 await doomed
             assert await living.holds(0, data.tobytes())
