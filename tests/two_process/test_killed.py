@@ -12,6 +12,8 @@ import pytest
 from fabricio import PeerLostError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from tests.two_process.conftest import OpenLink, OpenPeer
 
 TIMEOUT_S = 1.0
