@@ -86,7 +86,7 @@ test: build test-native
 	@$(RUN) $(BIN)/python -m pytest
 
 test-fast: build
-	@$(RUN) $(BIN)/python -m pytest -k "not shm" tests/unit $(wildcard tests/loopback)
+	@$(RUN) $(BIN)/python -m pytest -k "not shm and not uvloop" tests/unit $(wildcard tests/loopback)
 
 # Address space randomisation with many bits is more than older ThreadSanitizers can take.
 # The programs use the libfabric that Python uses.

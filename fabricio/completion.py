@@ -115,6 +115,7 @@ class CompletionReader:
         self._engine = engine
         self._fd = -1
         self._abandoned = False
+        self._interrupted = False  # part of the batch was not given out yet
         self._batch = ffi.new("struct fab_completion[]", BATCH_COUNT)
         self._tokens: dict[int, Callable[[Completion], None]] = {}
         self._next_token = 1
@@ -123,7 +124,7 @@ class CompletionReader:
         self._on_crash = on_crash
         self._no_peer = lib.FAB_NO_PEER
         self._frame_received = lib.FAB_FRAME_RECEIVED
-        self._handlers: dict[int, Callable[[FabCompletion], None]] = {
+        self._handlers: dict[int, Callable[[FabCompletion, int], None]] = {
             lib.FAB_WORKER_OPENED: self._tell_worker,
             lib.FAB_WORKER_CLOSED: self._tell_worker,
             lib.FAB_WORKER_FAILED: self._tell_worker,
@@ -195,17 +196,37 @@ class CompletionReader:
         """Read one batch; the descriptor stays readable if there is more."""
         if self._abandoned:
             return
+        try:
+            if self._interrupted:
+                self._interrupted = False
+                self._dispatch(BATCH_COUNT)
+            self._dispatch(self._lib.fab_engine_reap(self._engine, self._batch, BATCH_COUNT))
+        except BaseException:
+            # A KeyboardInterrupt may come between any two completions: the rest is not lost.
+            self._interrupted = True
+            self._loop.call_soon(self._recover)
+            raise
+
+    def _recover(self) -> None:
+        if self._interrupted and self._fd >= 0:
+            self._on_readable()
+
+    def _dispatch(self, count: int) -> None:
+        """Give out the first entries of the batch, each once."""
         batch = self._batch
         frame_received = self._frame_received
-        for place in range(self._lib.fab_engine_reap(self._engine, batch, BATCH_COUNT)):
+        for place in range(count):
             entry = batch[place]
             kind = entry.kind
+            if not kind:
+                continue
+            entry.kind = 0
             if kind == frame_received:
                 self._tell_frame(entry)
                 continue
             handler = self._handlers.get(kind)
             if handler is not None:
-                handler(entry)
+                handler(entry, kind)
 
     def _tell_frame(self, entry: FabCompletion) -> None:
         data = self._ffi.buffer(entry.data, entry.bytes)[:]
@@ -223,8 +244,8 @@ class CompletionReader:
             except Exception as error:
                 sink.crashed(error)
 
-    def _tell_arrived(self, entry: FabCompletion) -> None:
-        completion = self._copy(entry)  # frees the error, which nobody needs
+    def _tell_arrived(self, entry: FabCompletion, kind: int) -> None:
+        completion = self._copy(entry, kind)  # frees the error, which nobody needs
         sink = self._sinks.get(completion.peer)
         if sink is not None:
             try:
@@ -232,8 +253,8 @@ class CompletionReader:
             except Exception as error:
                 sink.crashed(error)
 
-    def _tell_peer_failed(self, entry: FabCompletion) -> None:
-        completion = self._copy(entry)
+    def _tell_peer_failed(self, entry: FabCompletion, kind: int) -> None:
+        completion = self._copy(entry, kind)
         sink = self._sinks.get(completion.peer)
         if sink is not None:
             try:
@@ -241,7 +262,7 @@ class CompletionReader:
             except Exception as error:
                 sink.crashed(error)
 
-    def _tell_peer_removed(self, entry: FabCompletion) -> None:
+    def _tell_peer_removed(self, entry: FabCompletion, kind: int) -> None:
         sink = self._sinks.pop(entry.peer, None)
         if sink is not None:
             try:
@@ -249,27 +270,27 @@ class CompletionReader:
             except Exception as error:
                 sink.crashed(error)
 
-    def _tell_worker(self, entry: FabCompletion) -> None:
-        self._call(self._on_worker, self._copy(entry))
+    def _tell_worker(self, entry: FabCompletion, kind: int) -> None:
+        self._call(self._on_worker, self._copy(entry, kind))
 
-    def _tell_token(self, entry: FabCompletion) -> None:
-        completion = self._copy(entry)
+    def _tell_token(self, entry: FabCompletion, kind: int) -> None:
+        completion = self._copy(entry, kind)
         callback = self._tokens.get(entry.token)
         if callback is not None:
             self._call(callback, completion)
 
-    def _tell_token_last(self, entry: FabCompletion) -> None:
-        completion = self._copy(entry)
+    def _tell_token_last(self, entry: FabCompletion, kind: int) -> None:
+        completion = self._copy(entry, kind)
         callback = self._tokens.pop(entry.token, None)
         if callback is not None:
             self._call(callback, completion)
 
-    def _tell_transfer_done(self, entry: FabCompletion) -> None:
+    def _tell_transfer_done(self, entry: FabCompletion, kind: int) -> None:
         # A transfer that is not quiet yet has one more completion to come.
         if entry.quiet:
-            self._tell_token_last(entry)
+            self._tell_token_last(entry, kind)
         else:
-            self._tell_token(entry)
+            self._tell_token(entry, kind)
 
     def _call(self, callback: Callable[[Completion], None], completion: Completion) -> None:
         try:
@@ -277,7 +298,7 @@ class CompletionReader:
         except Exception as error:
             self._on_crash(error)
 
-    def _copy(self, entry: FabCompletion) -> Completion:
+    def _copy(self, entry: FabCompletion, kind: int) -> Completion:
         """Copy what the engine lends or gives, and free what it gives."""
         ffi = self._ffi
         failure = None
@@ -291,7 +312,7 @@ class CompletionReader:
             )
             self._lib.fab_error_free(error)
         return Completion(
-            entry.kind,
+            kind,
             entry.status,
             entry.worker,
             entry.peer,

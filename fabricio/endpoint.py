@@ -293,8 +293,8 @@ class Endpoint:
         Cancellation: waits no longer, and everything is freed all the same.
         Thread: event loop only.   Source: fi_av(3).
         """
-        if self._channel.removed:
-            return
+        if self._channel.removed or self._channel.engine.forked:
+            return  # in a forked child it is the parent's
         self._channel.engine.check_loop()
         await self._channel.aclose()
 

@@ -118,8 +118,8 @@ class Listener:
         Cancellation: everything is closed all the same.
         Thread: event loop only.
         """
-        if self._closed:
-            return
+        if self._closed or self._engine.forked:
+            return  # in a forked child it is the parent's
         self._engine.check_loop()
         dropped = self._end(ClosedResourceError("this listener is closed"))
         await asyncio.gather(*(each.endpoint.aclose() for each in dropped if each.endpoint))

@@ -260,6 +260,8 @@ class MemoryRegion:
         Cancellation: the region is closed all the same, later; nobody waits for it then.
         Thread: event loop only.   Source: fi_mr(3).
         """
+        if self.engine.forked:
+            return  # in a forked child it is the parent's
         self.engine.check_loop()
         self._begin_close()
         await self._closed.wait()

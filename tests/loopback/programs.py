@@ -119,6 +119,12 @@ class Forker:
                     continue
                 raise
             raise AssertionError("a forked child was not refused")
+        for leave in (self._a.aclose, self._region.deregister, self._near.aclose):
+            try:
+                leave().send(None)
+            except StopIteration:  # they are the parent's: nothing to do, and no error
+                continue
+            raise AssertionError("a forked child waited")
 
     async def fork(self, end: Callable[[], object]) -> None:
         """Fork with a message and a transfer under way; return the parent when the child is dead.

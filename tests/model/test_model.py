@@ -44,15 +44,15 @@ MAX_TRANSFERS = 90
 
 # How many waves, and with which options.
 VARIANTS: dict[str, tuple[int, dict[str, Any]]] = {
-    "default": (30, {}),
-    "short operations": (10, {"max_operation_bytes": 1000}),
-    "one operation at a time": (6, {"inflight_count": 1}),
-    "little in flight": (10, {"inflight_bytes": 5000, "max_operation_bytes": 3000, "quantum": 3}),
-    "nothing merged": (10, {"merge": False}),
-    "one segment": (10, {"segments": 1}),
-    "two segments": (10, {"segments": 2}),
-    "three segments": (10, {"segments": 3}),
-    "four segments": (10, {"segments": 4}),
+    "default": (20, {}),
+    "short operations": (8, {"max_operation_bytes": 1000}),
+    "one operation at a time": (5, {"inflight_count": 1}),
+    "little in flight": (8, {"inflight_bytes": 5000, "max_operation_bytes": 3000, "quantum": 3}),
+    "nothing merged": (8, {"merge": False}),
+    "one segment": (8, {"segments": 1}),
+    "two segments": (8, {"segments": 2}),
+    "three segments": (8, {"segments": 3}),
+    "four segments": (8, {"segments": 4}),
     "busy polling": (5, {"polling": "busy"}),
 }
 

@@ -82,6 +82,7 @@ class FakeFfi:
 
 class FakeLoop:
     def __init__(self) -> None:
+        self.soon: list[Callable[[], object]] = []
         self.readers: dict[int, Any] = {}
         self.closed = False
 
@@ -90,6 +91,9 @@ class FakeLoop:
 
     def remove_reader(self, fd: int) -> None:
         del self.readers[fd]
+
+    def call_soon(self, callback: Callable[[], object]) -> None:
+        self.soon.append(callback)
 
     def is_closed(self) -> bool:
         return self.closed
@@ -297,6 +301,24 @@ def test_what_a_callback_raises_does_not_stop_the_batch(world: World) -> None:
     world.turn()
     assert world.crashes == [error]
     assert len(told) == 1
+
+
+def test_an_interrupt_loses_no_completion(world: World) -> None:
+    """As Ctrl-C does, between two completions of one batch."""
+    told: list[Completion] = []
+
+    def interrupt(completion: Completion) -> None:
+        raise KeyboardInterrupt
+
+    world.lib.put("FRAME_SENT", token=world.reader.expect(interrupt))
+    world.lib.put("FRAME_SENT", token=world.reader.expect(told.append))
+    with pytest.raises(KeyboardInterrupt):
+        world.turn()
+    assert told == []
+    world.lib.put("FRAME_SENT", token=world.reader.expect(told.append))
+    for callback in world.loop.soon:
+        callback()
+    assert len(told) == 2
 
 
 def test_a_dead_engine_is_told_to_all(world: World) -> None:
