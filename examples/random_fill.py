@@ -211,7 +211,9 @@ def main(
         pages=pages, page_bytes=page_bytes, repeat=repeat, read=read, seed=seed, corrupt=corrupt
     )
     right = True
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # like Ctrl-C: all is closed
+    # SIGTERM is like Ctrl-C, which asyncio turns into a cancellation: all is closed in order.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
     try:
         if listen is not None:
             asyncio.run(run_server(listen, provider, source))

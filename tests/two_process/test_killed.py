@@ -14,7 +14,7 @@ from fabricio import PeerLostError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tests.two_process.conftest import OpenLink
+    from tests.two_process.conftest import OpenLink, OpenPeer
 
 TIMEOUT_S = 1.0
 
@@ -62,6 +62,25 @@ async def test_in_the_middle_of_reads(open_link: OpenLink, shared_peer: str) -> 
         await link.meets(shared_peer)
         await link.endpoint.aclose()
         await region.deregister()
+
+
+async def test_small_reads_leave_room_for_others(
+    open_link: OpenLink, open_peer: OpenPeer, shared_peer: str, known_gap: Callable[[str], None]
+) -> None:
+    known_gap("small_reads_of_a_killed_peer")
+    options = {"segments": 1, "merge": False, "peer_timeout_s": 0.5, "connect_timeout_s": 2.0}
+    async with open_link(**options) as (link, peer), open_peer() as second:
+        region = await link.fabric.register(bytearray(COUNT * PAGE_BYTES))
+        for doomed in (peer, second):  # together, more operations than the provider's queue holds
+            async with link.to(doomed.address) as other:
+                remote = await other.remote(COUNT * PAGE_BYTES)
+                transfer = other.endpoint.read_pages(
+                    region, range(COUNT), remote, range(COUNT), page_bytes=PAGE_BYTES
+                )
+                assert await doomed.end(signal.SIGKILL) == -signal.SIGKILL
+                with pytest.raises(PeerLostError):
+                    await transfer
+        await link.meets(shared_peer)
 
 
 async def test_whoever_waits_is_told(open_link: OpenLink, shared_peer: str) -> None:

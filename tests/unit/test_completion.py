@@ -69,9 +69,9 @@ class FakeLib:
 
 
 class FakeFfi:
-    def new(self, declaration: str, count: int) -> list[None]:
+    def new(self, declaration: str, count: int) -> list[SimpleNamespace]:
         assert declaration == "struct fab_completion[]"
-        return [None] * count
+        return [SimpleNamespace(kind=0) for _ in range(count)]
 
     def buffer(self, data: bytes, size: int) -> bytes:
         return data[:size]
