@@ -213,12 +213,12 @@ def test_a_transfer_that_is_not_quiet_is_told_twice(world: World) -> None:
 
 def test_errors_are_copied_and_freed(world: World) -> None:
     told: list[Completion] = []
-    error = SimpleNamespace(code=-12, provider_code=4, call=b"fi_mr_reg", text=b"caf\xc3\xa9 \xff")
+    error = SimpleNamespace(code=-12, provider_code=4, call=b"fi_mr_reg", text=b"gel\xc3\xa9 \xff")
     world.lib.put("REGION_REGISTERED", token=world.reader.expect(told.append), error=error)
     world.lib.put("TRANSFER_ARRIVED", peer=1, error=error, status=-12)
     world.lib.put("PEER_ADDED", token=999, error=error)
     world.turn()
-    assert told[0].failure == Failure(-12, 4, "fi_mr_reg", "café �")
+    assert told[0].failure == Failure(-12, 4, "fi_mr_reg", "gelé �")
     assert world.lib.freed == [error] * 3
 
 
