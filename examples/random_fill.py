@@ -156,7 +156,10 @@ async def server_process(*options: str) -> AsyncIterator[str]:
 
 
 async def run_server(host_port: str, provider: str, source: str | None) -> None:
-    """Serve one client that asks at `host_port`."""
+    """Serve one client that asks at `host_port`; SIGTERM is like Ctrl-C: all is closed in order."""
+    task = asyncio.current_task()
+    assert task is not None
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
     async with Fabric(provider=provider, source=source) as fabric:
         async with fabric.listen(host_port) as listener:
             print("listening on", listener.host_port, flush=True)
@@ -211,9 +214,6 @@ def main(
         pages=pages, page_bytes=page_bytes, repeat=repeat, read=read, seed=seed, corrupt=corrupt
     )
     right = True
-    # SIGTERM is like Ctrl-C, which asyncio turns into a cancellation: all is closed in order.
-    signal.signal(signal.SIGINT, signal.default_int_handler)
-    signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
     try:
         if listen is not None:
             asyncio.run(run_server(listen, provider, source))
@@ -224,7 +224,7 @@ def main(
     except FabricioError as error:
         print(error, file=sys.stderr)
         raise typer.Exit(2) from error
-    except KeyboardInterrupt as error:
+    except (KeyboardInterrupt, asyncio.CancelledError) as error:
         raise typer.Exit(128 + signal.SIGINT) from error
     raise typer.Exit(0 if right else 1)
 

@@ -5,8 +5,8 @@
  * a generation. The target counts them; the source announces how many there
  * are; when both agree the target confirms with one frame. Where a plain
  * write's own completion proves that it is in place (struct fab_tuning) and the
- * peer has proven the key before, only a part is counted; the rest must have
- * completed before the announcement leaves. A read carries no immediate data:
+ * peer has proven the key before, only the first is counted; the others must
+ * have completed before the announcement leaves. A read carries no immediate data:
  * its announcement asks the target to prove the key.
  *
  * C1 an immediate names (peer slot, transfer slot, generation); a transfer

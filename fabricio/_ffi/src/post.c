@@ -15,8 +15,6 @@
 
 /* Bytes of one transfer posted in turn; some providers copy them at once. */
 #define QUANTUM_BYTES (1ull << 20)
-/* Operations that the peer has to copy at a time, where both sides copy. */
-#define SHARED_DEPTH 2u
 
 static int post_frame(struct fab_worker *worker, struct fab_lane *lane,
 		      struct fab_peer *peer, struct fab_outgoing *frame)
@@ -92,9 +90,9 @@ static uint32_t post_gather(const struct fab_lane *lane,
 }
 
 /* Whether the operation carries immediate data, so that the peer counts it.
- * Where a plain one needs no count, both sides share the copying: the peer is
- * given a few at a time, and this side takes what it has no time for. But not
- * before the peer has proven the key: a plain write may land whatever it is. */
+ * Where a plain one needs no count, only the first does, which keeps the peer
+ * awake. But all do before the peer has proven the key: a plain write may land
+ * whatever it is. */
 static uint32_t post_marks(const struct fab_lane *lane,
 			   const struct fab_transfer *transfer,
 			   const struct fab_op *op)
@@ -102,7 +100,7 @@ static uint32_t post_marks(const struct fab_lane *lane,
 	if (!transfer->departed || (transfer->flags & FAB_TRANSFER_READ))
 		return 0;
 	return !lane->plain_bytes || op->bytes <= lane->plain_bytes ||
-	       transfer->marked_out < SHARED_DEPTH ||
+	       !transfer->marked ||
 	       !fab_peer_has_proven(transfer->peer, transfer->remote_key);
 }
 
@@ -149,7 +147,6 @@ static int post_operation(struct fab_worker *worker, struct fab_lane *lane,
 	transfer->cursor = cursor;
 	transfer->posted++;
 	transfer->marked += op->marked;
-	transfer->marked_out += op->marked;
 	transfer->moved_ns = worker->now_ns;
 	peer->operations_out++;
 	lane->inflight_count++;

@@ -132,7 +132,6 @@ static void reap_operation(struct fab_worker *worker, struct fab_lane *lane,
 	uint64_t bytes = op->bytes;
 	uint32_t pages = op->pages;
 
-	transfer->marked_out -= op->marked;
 	if (!op->adrift) {
 		lane->inflight_count--;
 		lane->inflight_bytes -= bytes;

@@ -37,12 +37,11 @@ struct fab_transfer {
 	/* The worker's. */
 	struct fab_peer *peer; /* borrowed; NULL before the worker has it */
 	struct fab_cursor cursor;
-	uint64_t posted;     /* operations */
-	uint64_t completed;  /* of them, well or not */
-	uint64_t marked;     /* posted with immediate data */
-	uint64_t counted;    /* of them, by the peer, from its last answer */
-	uint32_t marked_out; /* of them, not completed */
-	uint64_t moved_ns;   /* when it last moved on */
+	uint64_t posted;    /* operations */
+	uint64_t completed; /* of them, well or not */
+	uint64_t marked;    /* posted with immediate data */
+	uint64_t counted;   /* of them, by the peer, from its last answer */
+	uint64_t moved_ns;  /* when it last moved on */
 	uint32_t immediate;
 	uint32_t queries; /* answered without any change in the count */
 	uint32_t asked;   /* queries since the last answer */

@@ -27,8 +27,7 @@ static const struct fab_tuning table[] = {
 	 .inflight_bytes = 16 * MIB},
 	/* Several 4 KiB pages an operation move half as much as one. Longer
 	 * than its inject buffers (4 KiB), a plain write is copied by the
-	 * source; one with immediate data by the target. Both at once move
-	 * 1.7 times as much at 64 KiB, 1.9 at 1 MiB. */
+	 * source within the call; one with immediate data by the target. */
 	{.provider = "shm",
 	 .segments = 1,
 	 .operation_bytes = 1 * MIB,
