@@ -90,6 +90,31 @@ static void test_c1_parts(void)
 	}
 }
 
+/* C5: only a key that is good is called so. */
+static void test_c5_proof(void)
+{
+	struct target target;
+	struct fab_region *region;
+	struct fab_proof proof = {.access = FAB_ACCESS_REMOTE_WRITE};
+	const struct fake_post *answer;
+
+	open_target(&target);
+	region = fake_region(&target.fake, 4096);
+	proof.key = region->lanes[0].key;
+	fake_frame(&target.fake, target.peer, FAB_FRAME_PROVE, &proof,
+		   sizeof(proof));
+	fake_run(&target.fake);
+	answer = fake_last_frame(&target.fake, FAB_FRAME_PROVEN);
+	CHECK(answer->proof.key == proof.key);
+	CHECK(answer->proof.access == proof.access);
+	proof.key++;
+	fake_frame(&target.fake, target.peer, FAB_FRAME_PROVE, &proof,
+		   sizeof(proof));
+	fake_run(&target.fake);
+	CHECK(fake_count_frames(&target.fake, FAB_FRAME_PROVEN, 0) == 1);
+	fake_close(&target.fake);
+}
+
 static void test_c2_before_the_announcement(void)
 {
 	struct target target;
@@ -422,6 +447,7 @@ static void test_high_slot(void)
 int main(void)
 {
 	test_c1_parts();
+	test_c5_proof();
 	test_c2_before_the_announcement();
 	test_c2_after_the_announcement();
 	test_c3_silent_and_empty();

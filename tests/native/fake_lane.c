@@ -91,6 +91,10 @@ static ssize_t ep_send(struct fid_ep *ep, const void *data, size_t bytes,
 	} else if (post->header.kind == FAB_FRAME_CONFIRM) {
 		CHECK(bytes == sizeof(post->confirm));
 		memcpy(&post->confirm, payload, bytes);
+	} else if (post->header.kind == FAB_FRAME_PROVE ||
+		   post->header.kind == FAB_FRAME_PROVEN) {
+		CHECK(bytes == sizeof(post->proof));
+		memcpy(&post->proof, payload, bytes);
 	}
 	return 0;
 }

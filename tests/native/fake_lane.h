@@ -54,6 +54,7 @@ struct fake_post {
 	struct fab_frame_header header; /* SEND */
 	struct fab_announce announce;   /* SEND of ANNOUNCE */
 	struct fab_confirm confirm;     /* SEND of CONFIRM */
+	struct fab_proof proof;         /* SEND of PROVE or PROVEN */
 };
 
 /* One thing that fi_cq_read or fi_cq_readerr will say. */

@@ -101,6 +101,9 @@ static void carry_frames(struct world *world, int from)
 		if (post->header.kind == FAB_FRAME_ANNOUNCE)
 			fake_announce(target, post->header.peer,
 				      &post->announce);
+		else if (post->header.kind != FAB_FRAME_CONFIRM)
+			fake_frame(target, post->header.peer, post->header.kind,
+				   &post->proof, sizeof(post->proof));
 		else
 			fake_frame(target, post->header.peer, FAB_FRAME_CONFIRM,
 				   &post->confirm, sizeof(post->confirm));

@@ -313,18 +313,24 @@ static void test_t5_confirmed_read(void)
 }
 
 /* T5: operations that nobody counts, since their completion proves that they
- * are in place, once the peer has proven the key. The announcement leaves when
- * all have completed. */
+ * are in place, once the peer has proven the key, which it is asked at the
+ * start. The announcement leaves when all have completed. */
 static void test_t5_plain_operations(void)
 {
 	struct source source;
 	struct fab_transfer *transfer;
+	const struct fake_post *asked;
 	size_t marked = 0;
 
 	source_open(&source, 64);
 	source.fake.lane->plain_bytes = 1;
 	transfer = source_start(&source, WRITE, 1, 30);
 	source_check_announced(&source, 30, 0, 0);
+	asked = fake_last_frame(&source.fake, FAB_FRAME_PROVE);
+	CHECK(asked->proof.key == transfer->remote_key);
+	CHECK(asked->proof.access == FAB_ACCESS_REMOTE_WRITE);
+	fake_frame(&source.fake, source.peer, FAB_FRAME_PROVEN, &asked->proof,
+		   sizeof(asked->proof));
 	source_complete(&source);
 	source_answer(&source, 0, 30);
 	source_expect_done(&source, 1, 0, 1);

@@ -290,3 +290,11 @@ void fab_confirm_confirmed(struct fab_worker *worker, struct fab_peer *peer,
 	fab_transfer_confirmed(worker, transfer, confirm->status,
 			       confirm->counted);
 }
+
+void fab_confirm_prove(struct fab_worker *worker, struct fab_peer *peer,
+		       const struct fab_proof *proof)
+{
+	if (!fab_region_grants(worker, proof->key, proof->access))
+		fab_peer_send(worker, peer, FAB_FRAME_PROVEN, proof,
+			      sizeof(*proof));
+}

@@ -5,8 +5,9 @@
  * a generation. The target counts them; the source announces how many there
  * are; when both agree the target confirms with one frame. Where a plain
  * write's own completion proves that it is in place (struct fab_tuning) and the
- * peer has proven the key before, only the first is counted; the others must
- * have completed before the announcement leaves. A read carries no immediate data:
+ * peer has proven the key, which it is asked as the transfer begins, only the
+ * first is counted; the others must have completed before the announcement
+ * leaves. A read carries no immediate data:
  * its announcement asks the target to prove the key.
  *
  * C1 an immediate names (peer slot, transfer slot, generation); a transfer
@@ -104,5 +105,8 @@ void fab_confirm_announced(struct fab_worker *worker, struct fab_peer *peer,
 			   const struct fab_announce *announce);
 void fab_confirm_confirmed(struct fab_worker *worker, struct fab_peer *peer,
 			   const struct fab_confirm *confirm);
+/* Answers only a key that is good: the announcement refuses the others. */
+void fab_confirm_prove(struct fab_worker *worker, struct fab_peer *peer,
+		       const struct fab_proof *proof);
 
 #endif

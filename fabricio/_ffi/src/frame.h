@@ -1,7 +1,7 @@
 /* Frames: what goes over fi_send(3), and the buffers it goes through.
  *
  * On the wire a frame is a struct fab_frame_header, little-endian, and a
- * payload. Engine frames (ANNOUNCE, CONFIRM) have a fixed payload; HELLO and
+ * payload. Engine frames (ANNOUNCE to PROVEN) have a fixed payload; HELLO and
  * MESSAGE payloads belong to Python. */
 #ifndef FAB_FRAME_H
 #define FAB_FRAME_H
@@ -20,6 +20,8 @@ enum fab_engine_frame_kind {
 	FAB_FRAME_CONFIRM = 17,  /* target -> source: counted them */
 	FAB_FRAME_STIR =
 		18, /* keep polling: what I do shows in no CQ of yours */
+	FAB_FRAME_PROVE = 19,  /* source -> target: is this key good? */
+	FAB_FRAME_PROVEN = 20, /* target -> source: it is */
 };
 
 struct fab_frame_header {
@@ -51,6 +53,13 @@ struct fab_confirm {
 	uint64_t counted;
 	uint32_t immediate;
 	int32_t status; /* 0: all arrived; -FI_EAGAIN: not yet; else refused */
+};
+
+/* Of PROVE and PROVEN. */
+struct fab_proof {
+	uint64_t key;
+	uint32_t access; /* enum fab_access */
+	uint32_t reserved;
 };
 
 /* A frame on its way out. Owned by the peer's queue, then by its op. */

@@ -59,7 +59,7 @@ struct fab_peer {
 	uint32_t operations_out;
 	uint32_t starved;  /* memory was out: breaks with its next turn */
 	uint64_t heard_ns; /* last sign of life */
-	uint64_t proven[FAB_PROVEN_KEYS]; /* remote keys that it confirmed */
+	uint64_t proven[FAB_PROVEN_KEYS]; /* remote keys that it called good */
 	uint64_t stirred_ns;  /* when it was last told to keep polling */
 	uint64_t waiting_ns;  /* since when something waits for it; 0: no */
 	uint64_t deadline_ns; /* of REMOVING and BROKEN; 0: over */
@@ -90,8 +90,8 @@ void fab_peer_break(struct fab_worker *worker, struct fab_peer *peer, int code,
 void fab_peer_break_by(struct fab_worker *worker, struct fab_peer *peer,
 		       const struct fab_error *error);
 
-/* Whether the peer has confirmed a write with this key; and that it has. A few
- * keys are remembered. [worker] */
+/* Whether the peer has proven this key; and that it has. A few are remembered.
+ * [worker] */
 int fab_peer_has_proven(const struct fab_peer *peer, uint64_t key);
 void fab_peer_prove(struct fab_peer *peer, uint64_t key);
 

@@ -58,6 +58,7 @@ static int reap_engine_frame(struct fab_worker *worker, struct fab_peer *peer,
 	union {
 		struct fab_announce announce;
 		struct fab_confirm confirm;
+		struct fab_proof proof;
 	} body;
 
 	if (kind == FAB_FRAME_ANNOUNCE && bytes == sizeof(body.announce)) {
@@ -68,6 +69,16 @@ static int reap_engine_frame(struct fab_worker *worker, struct fab_peer *peer,
 	if (kind == FAB_FRAME_CONFIRM && bytes == sizeof(body.confirm)) {
 		memcpy(&body.confirm, payload, sizeof(body.confirm));
 		fab_confirm_confirmed(worker, peer, &body.confirm);
+		return 0;
+	}
+	if (kind == FAB_FRAME_PROVE && bytes == sizeof(body.proof)) {
+		memcpy(&body.proof, payload, sizeof(body.proof));
+		fab_confirm_prove(worker, peer, &body.proof);
+		return 0;
+	}
+	if (kind == FAB_FRAME_PROVEN && bytes == sizeof(body.proof)) {
+		memcpy(&body.proof, payload, sizeof(body.proof));
+		fab_peer_prove(peer, body.proof.key);
 		return 0;
 	}
 	/* A stir has done its work by arriving. */

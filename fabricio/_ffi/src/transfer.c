@@ -63,6 +63,22 @@ void fab_transfer_begin(struct fab_worker *worker,
 	fab_transfer_admit(worker, peer);
 }
 
+/* Where plain writes are to be had for a proven key, have it proven. */
+static void transfer_ask_proof(struct fab_worker *worker,
+			       const struct fab_transfer *transfer)
+{
+	struct fab_proof proof = {
+		.key = transfer->remote_key,
+		.access = FAB_ACCESS_REMOTE_WRITE,
+	};
+
+	if (worker->lanes[0].plain_bytes && transfer->departed &&
+	    !(transfer->flags & FAB_TRANSFER_READ) &&
+	    !fab_peer_has_proven(transfer->peer, transfer->remote_key))
+		fab_peer_send(worker, transfer->peer, FAB_FRAME_PROVE, &proof,
+			      sizeof(proof));
+}
+
 void fab_transfer_admit(struct fab_worker *worker, struct fab_peer *peer)
 {
 	while (peer->state == FAB_PEER_ATTACHED &&
@@ -90,6 +106,7 @@ void fab_transfer_admit(struct fab_worker *worker, struct fab_peer *peer)
 			fab_transfer_settle(worker, transfer);
 		} else {
 			transfer_move(transfer, &peer->posting);
+			transfer_ask_proof(worker, transfer);
 			fab_peer_ready(worker, peer);
 		}
 	}
@@ -271,8 +288,6 @@ void fab_transfer_confirmed(struct fab_worker *worker,
 	char text[96];
 
 	if (status == 0) {
-		if (transfer->marked)
-			fab_peer_prove(peer, transfer->remote_key);
 		transfer_undepart(transfer);
 		fab_transfer_settle(worker, transfer);
 		fab_transfer_admit(worker, peer);
