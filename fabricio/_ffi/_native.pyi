@@ -91,6 +91,44 @@ class FabStatistics(CData):
     sleeps: int
     wakeups: int
 
+class Topology(CData): ...
+
+class FabNumaNode(CData):
+    memory_bytes: int
+    node: int
+    cpu_count: int
+
+class FabCore(CData):
+    cpu: int
+    node: int
+
+class FabPci(CData):
+    link_bytes_per_s: int
+    node: int
+    parent: int
+    kind: int
+    domain: int
+    bus: int
+    device: int
+    function: int
+    class_id: int
+    vendor_id: int
+    device_id: int
+
+class FabNic(CData):
+    provider: Text
+    domain: Text
+    fabric: Text
+    source: Text
+    bits_per_s: int
+    is_pci: int
+    pci_domain: int
+    pci_bus: int
+    pci_device: int
+    pci_function: int
+    is_down: int
+    usable: int
+
 class FabInfo(CData):
     provider: Text
     domain: Text
@@ -162,6 +200,14 @@ class FFI:
     @overload
     def new(self, cdecl: Literal["struct fab_info[]"], init: int) -> Array[FabInfo]: ...
     @overload
+    def new(self, cdecl: Literal["struct fab_numa_node[]"], init: int) -> Array[FabNumaNode]: ...
+    @overload
+    def new(self, cdecl: Literal["struct fab_core[]"], init: int) -> Array[FabCore]: ...
+    @overload
+    def new(self, cdecl: Literal["struct fab_pci[]"], init: int) -> Array[FabPci]: ...
+    @overload
+    def new(self, cdecl: Literal["struct fab_nic[]"], init: int) -> Array[FabNic]: ...
+    @overload
     def new(
         self, cdecl: Literal["struct fab_options *"], init: dict[str, object] = ...
     ) -> FabOptions: ...
@@ -175,6 +221,10 @@ class FFI:
     def new(self, cdecl: Literal["struct fab_engine **"]) -> Pointer[Engine]: ...
     @overload
     def new(self, cdecl: Literal["struct fab_region **"]) -> Pointer[Region]: ...
+    @overload
+    def new(self, cdecl: Literal["struct fab_topology **"]) -> Pointer[Topology]: ...
+    @overload
+    def new(self, cdecl: Literal["const char **"]) -> Pointer[CData]: ...
     @overload
     def new(self, cdecl: Literal["struct fab_transfer **"]) -> Pointer[Transfer]: ...
     @overload
@@ -234,6 +284,41 @@ class Lib:
         rows: Array[FabInfo],
         capacity: int,
         count: Pointer[int],
+    ) -> int: ...
+
+    # topology.h
+    FAB_PCI_HOST_BRIDGE: Final[int]
+    FAB_PCI_BRIDGE: Final[int]
+    FAB_PCI_DEVICE: Final[int]
+    def fab_topology_open(
+        self,
+        xml: Readable,
+        bytes: int,  # noqa: A002  # the name in topology.h
+        topology: Pointer[Topology],
+        error: FabError,
+    ) -> int: ...
+    def fab_topology_close(self, topology: Topology) -> None: ...
+    def fab_topology_is_local(self, topology: Topology) -> int: ...
+    def fab_topology_nodes(
+        self, topology: Topology, rows: Array[FabNumaNode], capacity: int, count: Pointer[int]
+    ) -> int: ...
+    def fab_topology_cores(
+        self, topology: Topology, rows: Array[FabCore], capacity: int, count: Pointer[int]
+    ) -> int: ...
+    def fab_topology_pcis(
+        self, topology: Topology, rows: Array[FabPci], capacity: int, count: Pointer[int]
+    ) -> int: ...
+    def fab_topology_note_add(self, topology: Topology, note: Readable) -> int: ...
+    def fab_topology_note(self, topology: Topology, index: int) -> CData: ...
+    def fab_topology_xml(
+        self,
+        topology: Topology,
+        xml: Pointer[CData],
+        bytes: Pointer[int],  # noqa: A002  # the name in topology.h
+        error: FabError,
+    ) -> int: ...
+    def fab_nic_list(
+        self, provider: Readable, rows: Array[FabNic], capacity: int, count: Pointer[int]
     ) -> int: ...
 
     # region.h

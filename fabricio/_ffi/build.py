@@ -8,7 +8,7 @@ from pathlib import Path
 
 from cffi import FFI
 
-CDEF_NAMES = ("error", "engine", "info", "region", "peer", "transfer", "completion")
+CDEF_NAMES = ("error", "engine", "info", "topology", "region", "peer", "transfer", "completion")
 
 ffibuilder = FFI()
 for name in CDEF_NAMES:

@@ -10,6 +10,7 @@
 #include "../cdef/info.h"
 #include "../cdef/peer.h"
 #include "../cdef/region.h"
+#include "../cdef/topology.h"
 #include "../cdef/transfer.h"
 
 #endif

@@ -127,6 +127,22 @@ uint32_t fab_libfabric_version(void)
 	return fi_version();
 }
 
+/* The source address as text; "" if there is none or it is not of IP. */
+static void provider_source(const struct fi_info *info, char *text,
+			    size_t bytes)
+{
+	text[0] = '\0';
+	if (info->addr_format == FI_SOCKADDR_IN && info->src_addr) {
+		const struct sockaddr_in *in = info->src_addr;
+
+		inet_ntop(AF_INET, &in->sin_addr, text, (socklen_t) bytes);
+	} else if (info->addr_format == FI_SOCKADDR_IN6 && info->src_addr) {
+		const struct sockaddr_in6 *in6 = info->src_addr;
+
+		inet_ntop(AF_INET6, &in6->sin6_addr, text, (socklen_t) bytes);
+	}
+}
+
 static void provider_describe(const struct fi_info *info, struct fab_info *row)
 {
 	memset(row, 0, sizeof(*row));
@@ -149,17 +165,7 @@ static void provider_describe(const struct fi_info *info, struct fab_info *row)
 	row->key_bytes = (uint32_t) info->domain_attr->mr_key_size;
 	provider_refusal(info, row->refusal, sizeof(row->refusal));
 	row->usable = row->refusal[0] == '\0';
-	if (info->addr_format == FI_SOCKADDR_IN && info->src_addr) {
-		const struct sockaddr_in *in = info->src_addr;
-
-		inet_ntop(AF_INET, &in->sin_addr, row->source,
-			  sizeof(row->source));
-	} else if (info->addr_format == FI_SOCKADDR_IN6 && info->src_addr) {
-		const struct sockaddr_in6 *in6 = info->src_addr;
-
-		inet_ntop(AF_INET6, &in6->sin6_addr, row->source,
-			  sizeof(row->source));
-	}
+	provider_source(info, row->source, sizeof(row->source));
 }
 
 int fab_info_list(const char *provider, const char *source,
@@ -175,6 +181,59 @@ int fab_info_list(const char *provider, const char *source,
 	for (at = list; at; at = at->next, found++) {
 		if (found < capacity)
 			provider_describe(at, &rows[found]);
+	}
+	fi_freeinfo(list);
+	*count = found;
+	return 0;
+}
+
+static void nic_describe(const struct fi_info *info, struct fab_nic *row)
+{
+	const struct fid_nic *nic = info->nic;
+	char refusal[128];
+
+	memset(row, 0, sizeof(*row));
+	snprintf(row->provider, sizeof(row->provider), "%s",
+		 info->fabric_attr->prov_name);
+	snprintf(row->domain, sizeof(row->domain), "%s",
+		 info->domain_attr->name);
+	snprintf(row->fabric, sizeof(row->fabric), "%s",
+		 info->fabric_attr->name);
+	provider_source(info, row->source, sizeof(row->source));
+	provider_refusal(info, refusal, sizeof(refusal));
+	row->usable = refusal[0] == '\0';
+	if (nic && nic->link_attr) {
+		row->bits_per_s = nic->link_attr->speed;
+		row->is_down = nic->link_attr->state == FI_LINK_DOWN;
+	}
+	if (nic && nic->bus_attr && nic->bus_attr->bus_type == FI_BUS_PCI) {
+		const struct fi_pci_attr *pci = &nic->bus_attr->attr.pci;
+
+		row->is_pci = 1;
+		row->pci_domain = pci->domain_id;
+		row->pci_bus = pci->bus_id;
+		row->pci_device = pci->device_id;
+		row->pci_function = pci->function_id;
+	}
+}
+
+int fab_nic_list(const char *provider, struct fab_nic *rows, uint32_t capacity,
+		 uint32_t *count)
+{
+	struct fi_info *list, *at;
+	uint32_t found = 0;
+	int ret;
+
+	ret = provider_getinfo(provider, NULL, NULL, &list);
+	if (ret && ret != -FI_ENODATA)
+		return ret;
+	for (at = list; at; at = at->next) {
+		/* fi_getinfo also answers with layers over the name. */
+		if (strcmp(at->fabric_attr->prov_name, provider))
+			continue;
+		if (found < capacity)
+			nic_describe(at, &rows[found]);
+		found++;
 	}
 	fi_freeinfo(list);
 	*count = found;
