@@ -16,8 +16,10 @@ ROOT = Path(fabricio.errors.__file__).parent
 # package below it too.
 LAYERS = (
     ("errors", "options", "waiting"),
+    ("hardware",),
     ("_ffi", "statistics", "address", "buffers", "pages", "frames", "codec", "descriptor"),
-    ("completion", "topology"),
+    ("completion", "grouping", "hwloc_xml"),
+    ("topology", "placement"),
     ("messages", "events", "control", "outgoing", "handshake"),
     ("engine", "transfer", "revocation", "memory", "remote"),
     ("inbox", "outbox", "sharing", "channel"),
@@ -43,6 +45,10 @@ SANS_IO = (
     "outgoing",
     "messages",
     "handshake",
+    "hardware",
+    "grouping",
+    "hwloc_xml",
+    "placement",
 )
 NOT_SANS_IO = ("asyncio", "socket", "selectors", "cffi", "_cffi_backend", "fabricio._ffi")
 READERS = {"add_reader", "remove_reader", "add_writer", "remove_writer"}

@@ -32,6 +32,10 @@ static int topology_load(struct fab_topology *topology, const char *xml,
 	if (xml && hwloc_topology_set_xmlbuffer(hwloc, xml, bytes))
 		return fab_error_set(error, topology_errno(),
 				     "hwloc_topology_set_xmlbuffer", 0, NULL);
+	/* PCI devices come from sysfs: the other way, through libpciaccess,
+	 * leaks. It fails where there is no such way. */
+	(void) hwloc_topology_set_components(
+		hwloc, HWLOC_TOPOLOGY_COMPONENTS_FLAG_BLACKLIST, "pci");
 	/* Without OS devices hwloc wakes no GPU library. */
 	if (hwloc_topology_set_flags(hwloc,
 				     HWLOC_TOPOLOGY_FLAG_INCLUDE_DISALLOWED) ||
