@@ -36,11 +36,10 @@ class _Seat:
     nics: list[Nic] = field(default_factory=list)
 
     @property
-    def rank(self) -> tuple[bool, PciAddress | tuple[()], str]:
-        """Groups with a GPU first, each kind in PCI order."""
-        if self.gpus:
-            return False, self.gpus[0].pci, ""
-        return True, self.nics[0].pci or (), self.nics[0].domain
+    def rank(self) -> tuple[bool, PciAddress | tuple[()], bool, int, PciAddress | tuple[()]]:
+        """Groups with a GPU first, in PCI order; then the others, by node."""
+        first_gpu = self.gpus[0].pci if self.gpus else ()
+        return not self.gpus, first_gpu, self.node is None, self.node or 0, self.nics[0].pci or ()
 
 
 def find_gpus(machine: Machine) -> tuple[Gpu, ...]:
@@ -103,7 +102,8 @@ def group_devices(machine: Machine, gpus: Sequence[Gpu], nics: Sequence[Nic]) ->
     places = _Places(machine)
     seats: list[_Seat] = []
     homeless: list[Gpu] = []
-    for node in sorted({d.numa_node for d in (*gpus, *usable)}, key=lambda n: (n is None, n or 0)):
+    nodes = {gpu.numa_node for gpu in gpus} | {nic.numa_node for nic in usable}
+    for node in sorted(nodes, key=lambda node: (node is None, node or 0)):
         on_node = [nic for nic in usable if nic.numa_node == node]
         made = _seat_node(places, node, [g for g in gpus if g.numa_node == node], on_node)
         homeless += [seat.gpus[0] for seat in made if not seat.nics]
@@ -226,9 +226,7 @@ def _share_cpus(machine: Machine, seats: Sequence[_Seat]) -> list[tuple[int, ...
     shares = []
     taken: dict[int | None, int] = {}
     for seat in seats:
-        cores = [
-            core.cpu for core in machine.cores if seat.node is None or core.node == seat.node
-        ]
+        cores = [core.cpu for core in machine.cores if seat.node is None or core.node == seat.node]
         count = sum(other.node == seat.node for other in seats)
         turn = taken.get(seat.node, 0)
         taken[seat.node] = turn + 1

@@ -46,7 +46,7 @@ _ATTRIBUTES = {
         "pci_link_speed": r"[0-9]{1,9}(\.[0-9]{1,9})?",
     }.items()
 }
-# What each type must have beside its sets; hwloc's order from the outside in.
+# What each type must have beside its sets.
 _NEEDS: dict[str, tuple[str, ...]] = {
     "Machine": (),
     "Group": (),
@@ -58,9 +58,10 @@ _NEEDS: dict[str, tuple[str, ...]] = {
     "Bridge": ("bridge_type", "bridge_pci", "depth"),
     "PCIDev": ("pci_busid", "pci_type"),
 }
-_RANKS = {"Machine": 0, "Group": 1, "Package": 2, "Die": 3, "Core": 4, "PU": 5}
-# Passed through: their children count as their parent's.
-_TRANSPARENT = re.compile("(L[1-5]i?|Mem)Cache|Group")
+# From the outside in; groups may be anywhere above cores.
+_RANKS = {"Machine": 0, "Package": 1, "Die": 2, "Core": 3, "PU": 4}
+_CACHE = re.compile("L[1-5]i?Cache|Group")
+_ATTACHED = ("NUMANode", "Bridge", "PCIDev")
 _DROPPED = ("OSDev", "Misc")
 # XML cannot hold these at all.
 _UNPRINTABLE = re.compile(r"[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
@@ -112,7 +113,7 @@ class _Writer:
             else sets[name]
             for name in ("cpuset", "nodeset")
         }
-        text = self._object(machine, "Machine", sets, sets, 0, allowed)
+        text = self._object(machine, "Machine", sets, sets, (0, 0), allowed)
         if self._cpus != sets["cpuset"] or self._cpus == 0:
             raise OptionsError("the CPUs of Machine are not those of its PU objects")
         if self._nodes != sets["nodeset"] or self._nodes == 0:
@@ -129,12 +130,15 @@ class _Writer:
         kind: str,
         sets: dict[str, int],
         outer: dict[str, int],
-        depth: int,
+        place: tuple[int, int],
         extra: dict[str, int] | None = None,
     ) -> str:
-        """Write one object and what is in it; `outer` are the sets of what it is in."""
+        """Write one object and what is in it.
+
+        `outer` are the sets of what it is in; `place` is (depth, rank of it or what it is in).
+        """
         self._count += 1
-        if depth > _MAX_DEPTH or self._count > _MAX_OBJECTS:
+        if place[0] > _MAX_DEPTH or self._count > _MAX_OBJECTS:
             raise OptionsError("it holds more objects, or deeper ones, than any machine")
         attributes = {"type": kind} | _attributes(kind, element)
         if kind in ("Bridge", "PCIDev"):
@@ -147,35 +151,40 @@ class _Writer:
             self._check_sets(kind, attributes, sets, outer)
             attributes |= {name: _hex(value) for name, value in sets.items()}
             attributes |= {name: _hex(value) for name, value in (extra or {}).items()}
-        attributes["gp_index"] = str(self._count)
-        body = "".join(_infos(element)) + "".join(self._children(element, kind, sets, depth))
+        body = "".join(_infos(element)) + "".join(self._children(element, kind, sets, place))
         head = "".join(f' {name}="{_escape(value)}"' for name, value in attributes.items())
         return f"<object{head}>\n{body}</object>\n" if body else f"<object{head}/>\n"
 
     def _children(
-        self, element: Et.Element, kind: str, sets: dict[str, int], depth: int
+        self, element: Et.Element, kind: str, sets: dict[str, int], place: tuple[int, int]
     ) -> Iterator[str]:
-        """Write what is in an object: normal objects, then memory, then I/O, as hwloc does."""
-        order: tuple[list[str], list[str], list[str]] = ([], [], [])
+        """Write what is in an object, in hwloc's order: normal objects, memory, I/O."""
+        normal: list[tuple[int, str]] = []
+        memory: list[tuple[int, str]] = []
+        devices: list[str] = []
         cpus_seen = 0
-        for child in _unwrapped(element, depth):
-            inner = child.get("type", "")
+        for inner, child in _unwrapped(element, place[0]):
             if inner in _DROPPED:
                 continue
             if inner not in _NEEDS:
                 raise OptionsError(f"it holds an object of type {inner!r}, which is unknown")
-            _check_nesting(kind, inner)
+            _check_nesting(kind, inner, place[1])
+            below = (place[0] + 1, _RANKS.get(inner, place[1]))
             if inner in ("Bridge", "PCIDev"):
-                order[2].append(self._object(child, inner, sets, sets, depth + 1))
+                devices.append(self._object(child, inner, sets, sets, below))
                 continue
             own = _sets(inner, child)
-            if inner != "NUMANode":
-                if own["complete_cpuset"] & cpus_seen:
-                    raise OptionsError(f"a CPU is in two objects of one {kind}")
-                cpus_seen |= own["complete_cpuset"]
-            order[inner == "NUMANode"].append(self._object(child, inner, own, sets, depth + 1))
-        for texts in order:
-            yield from texts
+            text = self._object(child, inner, own, sets, below)
+            if inner == "NUMANode":
+                memory.append((_lowest(own["nodeset"]), text))
+                continue
+            if own["complete_cpuset"] & cpus_seen:
+                raise OptionsError(f"a CPU is in two objects of one {kind}")
+            cpus_seen |= own["complete_cpuset"]
+            normal.append((_lowest(own["complete_cpuset"]), text))
+        for _, text in (*sorted(normal), *sorted(memory)):
+            yield text
+        yield from devices
 
     def _check_sets(
         self, kind: str, attributes: dict[str, str], sets: dict[str, int], outer: dict[str, int]
@@ -206,24 +215,37 @@ class _Writer:
             self._nodes |= 1 << number
 
 
-def _unwrapped(element: Et.Element, depth: int) -> Iterator[Et.Element]:
-    """Objects in an object; of caches and groups what is in them."""
+def _unwrapped(element: Et.Element, depth: int) -> Iterator[tuple[str, Et.Element]]:
+    """Objects in an object, with their types.
+
+    Of a cache or a group comes what is in it, unless memory or devices are attached to it: these
+    belong to its CPUs, and it comes as a group.
+    """
     for child in element.findall("object"):
-        if _TRANSPARENT.fullmatch(child.get("type", "")):
-            if depth > _MAX_DEPTH:
-                raise OptionsError("it holds deeper objects than any machine")
-            yield from _unwrapped(child, depth + 1)
+        kind = child.get("type", "")
+        is_cache = _CACHE.fullmatch(kind)
+        if kind != "MemCache" and not is_cache:
+            yield kind, child
+            continue
+        if depth > _MAX_DEPTH:
+            raise OptionsError("it holds deeper objects than any machine")
+        inside = list(_unwrapped(child, depth + 1))
+        if is_cache and any(inner in _ATTACHED for inner, _ in inside):
+            yield "Group", child
         else:
-            yield child
+            yield from inside
 
 
-def _check_nesting(outer: str, inner: str) -> None:
+def _check_nesting(outer: str, inner: str, rank: int) -> None:
+    """Check that an object may be in another; `rank` is of what is no group."""
     if inner in ("Bridge", "PCIDev"):
-        fits = outer in _RANKS or outer == "Bridge"
+        fits = outer not in ("NUMANode", "PCIDev")
     elif inner == "NUMANode":
-        fits = outer in _RANKS and outer != "PU"
+        fits = outer not in ("PU", "NUMANode", "Bridge", "PCIDev")
+    elif inner == "Group":
+        fits = outer in ("Machine", "Package", "Die", "Group")
     else:
-        fits = outer in _RANKS and _RANKS[outer] < _RANKS[inner]
+        fits = (outer in _RANKS or outer == "Group") and rank < _RANKS.get(inner, 0)
     if not fits:
         raise OptionsError(f"it holds a {inner} in a {outer}")
 
@@ -265,8 +287,13 @@ def _bitmap(kind: str, name: str, element: Et.Element) -> int:
     return value
 
 
+def _lowest(value: int) -> int:
+    """The lowest bit that is set."""
+    return value & -value
+
+
 def _hex(value: int) -> str:
-    words = []
+    words: list[str] = []
     while value or not words:
         words.append(f"0x{value & 0xFFFFFFFF:08x}")
         value >>= 32

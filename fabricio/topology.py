@@ -16,7 +16,15 @@ from fabricio._ffi import native
 from fabricio._ffi.check import check, error_from
 from fabricio.errors import FabricError, NoProviderError, OptionsError
 from fabricio.grouping import find_gpus, group_devices, locate
-from fabricio.hardware import Core, Gpu, Group, Machine, Nic, NumaNode, PciAddress, PciObject
+from fabricio.hardware import (
+    Core,
+    Machine,
+    Nic,
+    NumaNode,
+    PciAddress,
+    PciObject,
+    is_host_only,
+)
 from fabricio.hwloc_xml import MAX_BYTES, sanitize
 
 if TYPE_CHECKING:
@@ -24,6 +32,7 @@ if TYPE_CHECKING:
 
     from fabricio._ffi._native import FFI, Array, FabError, FabNic, FabPci, Lib, Pointer
     from fabricio._ffi._native import Topology as Handle
+    from fabricio.hardware import Gpu, Group
 
 _T = TypeVar("_T")
 _R = TypeVar("_R")
@@ -77,7 +86,7 @@ class Topology:
         ffi, lib = native()
         with _Handle(ffi, lib, None if xml is None else Path(xml)) as handle:
             machine = handle.machine()
-            noted = _from_notes(handle.notes())
+            noted = [_from_note(note) for note in handle.notes()]
             if noted:
                 nics = _of_provider(noted, provider)
             else:
@@ -220,15 +229,11 @@ def _to_note(nic: Nic) -> str:
     )
 
 
-def _from_notes(notes: Sequence[str]) -> list[Nic]:
+def _from_note(note: str) -> Nic:
     """Read what `_to_note` wrote.
 
     Raises: OptionsError: it is something else.
     """
-    return [_from_note(note) for note in notes]
-
-
-def _from_note(note: str) -> Nic:
     try:
         fields: Any = json.loads(note)
         pci = fields["pci"]
@@ -243,8 +248,11 @@ def _from_note(note: str) -> Nic:
         texts = (nic.domain, nic.provider, *nic.addresses)
         sane = all(isinstance(text, str) and text.isprintable() and text for text in texts)
         sane = sane and type(nic.up) is bool and type(nic.bits_per_s) is int
-        if not sane or not all(nic.source for _ in nic.addresses):
+        sane = sane and 0 <= nic.bits_per_s < 1 << 64
+        if not sane:
             raise ValueError("a value of another kind")
+        for address in nic.addresses:
+            is_host_only(address)  # refuses what is no address
     except (ValueError, TypeError, KeyError, RecursionError) as error:
         raise OptionsError(
             f"the XML file has a note on a NIC that cannot be read ({error!r}): {note[:80]!r}; "
@@ -342,6 +350,7 @@ class _Handle:
             "hwloc_get_obj_by_depth",
         )
         is_local = bool(lib.fab_topology_is_local(handle))
+        nodes.sort(key=lambda node: node.index)
         return Machine(tuple(nodes), tuple(cores), tuple(pcis), is_local)
 
     def notes(self) -> list[str]:
@@ -353,9 +362,7 @@ class _Handle:
 
     def note(self, text: str) -> None:
         """Add a note."""
-        check(
-            self._lib.fab_topology_note_add(self._handle, text.encode()), "hwloc_obj_add_info"
-        )
+        check(self._lib.fab_topology_note_add(self._handle, text.encode()), "hwloc_obj_add_info")
 
     def xml(self) -> str:
         """Export."""

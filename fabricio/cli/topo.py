@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from itertools import groupby
-from pathlib import Path
+from pathlib import Path  # noqa: TC003  # typer asks for it
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -96,7 +96,8 @@ def _remarks(topology: Topology) -> list[str]:
         if on_pci and any(gpu.numa_node != group.numa_node for gpu in group.gpus)
     ]
     remarks += [
-        f"Group {group.index} holds a GPU of another NUMA node, which has no NIC near." for group in far
+        f"Group {group.index} holds a GPU of another NUMA node, which has no NIC near."
+        for group in far
     ]
     if len(topology.cores) < len(topology.groups):
         remarks.append(

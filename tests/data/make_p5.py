@@ -35,7 +35,7 @@ PORT = "0604 [1d0f:0200]"
 
 
 def bitmap(value: int) -> str:
-    words = []
+    words: list[str] = []
     while value or not words:
         words.append(f"0x{value & 0xFFFFFFFF:x}" if value & 0xFFFFFFFF else "")
         value >>= 32
@@ -74,9 +74,7 @@ def host(buses: str, inner: str) -> str:
 
 def port(switch: int, slot: int, bus: int, kind: str, speed: float = 0.0) -> str:
     inner = device(f"{bus:02x}:00.0", kind, speed)
-    return bridge(
-        f"{switch + 2:02x}:{slot // 8:02x}.{slot % 8}", f"{bus:02x}-{bus:02x}", 3, inner
-    )
+    return bridge(f"{switch + 2:02x}:{slot // 8:02x}.{slot % 8}", f"{bus:02x}-{bus:02x}", 3, inner)
 
 
 def switch(first: int) -> str:
