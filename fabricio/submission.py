@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Final
 
 from fabricio._ffi.check import check
 from fabricio.channel import WAITING_NOTIFICATIONS
-from fabricio.errors import RegionError, WouldBlock
+from fabricio.errors import FabricioError, RegionError, WouldBlock
 from fabricio.memory import MemoryRegion, RegionSlice
 from fabricio.pages import PageLayout, PageSide
 from fabricio.remote import RemoteRegion
 from fabricio.transfer import Transfer
+from fabricio.waiting import Once
 
 if TYPE_CHECKING:
     from fabricio._ffi._native import CData
@@ -164,8 +165,9 @@ class Submitter:
             )
         if not layout.count:
             # Nothing to wait for: the notification is a message like any other.
-            number = channel.queue(notify, None) if notify is not NOTHING else 0
-            transfer.skip(channel.outbox.flow(number) if number else None)
+            if notify is not NOTHING:
+                transfer.notifies(channel.outbox.flow(channel.queue(notify, None)))
+            transfer.skip()
             return transfer
         self._start(transfer, region, remote, layout, notify=notify, confirm=confirm)
         return transfer
@@ -236,7 +238,22 @@ class Submitter:
             if number:
                 channel.outbox.withdraw(number)
             check(rc, "fab_transfer_start", provider=engine.provider)
-        self._sequence += 1
+        transfer.started(self._out[0], region, remote.grant)
         channel.transfers.add(transfer)
-        sent = channel.outbox.flow(number) if number else None
-        transfer.started(self._out[0], region, remote.grant, sent)
+        self._sequence += 1
+        if number:
+            transfer.notifies(self._notify(transfer, number))
+
+    def _notify(self, transfer: Transfer, number: int) -> Once | None:
+        """Send the notification of a transfer that runs already.
+
+        Returns: as `Outbox.flow`. If the engine refuses, the transfer ends, and whoever awaits it
+            is told: by then its memory is in use, so the caller must get it.
+        """
+        try:
+            return self._channel.outbox.flow(number)
+        except FabricioError as error:
+            transfer.end(error)
+            refused = Once(self._engine.loop)
+            refused.set(error)
+            return refused

@@ -148,30 +148,29 @@ class Transfer:
                 # A failure here means that the worker is gone, which ends the transfer as well.
                 self._engine.lib.fab_transfer_cancel(self._engine.handle, self._handle)
 
-    def started(
-        self, handle: Handle, region: MemoryRegion, grant: Grant, sent: Once | None
-    ) -> None:
-        """Take what the engine made of it.
+    def started(self, handle: Handle, region: MemoryRegion, grant: Grant) -> None:
+        """Take what the engine made of it, before anything else can fail.
 
         Args:
             handle: the engine's, released by `on_completion`.
             region: kept alive until the NIC holds none of it.
             grant: of the peer's region; counts this as long.
-            sent: of the notification, where that waits for the peer's window.
         """
         self._handle = handle
         self._region = region
         self._grant = grant
-        self._sent = sent
         grant.begin()
 
-    def skip(self, sent: Once | None) -> None:
-        """End it well: it has nothing to move.
+    def notifies(self, sent: Once | None) -> None:
+        """Wait for its notification as well.
 
         Args:
-            sent: as in `started`.
+            sent: happens when the notification has left, or cannot; None: it has left.
         """
         self._sent = sent
+
+    def skip(self) -> None:
+        """End it well: it has nothing to move."""
         self._finished.set()
 
     def on_completion(self, completion: Completion) -> None:

@@ -135,6 +135,17 @@ class Pair:
         return Memory(array, region, remote)
 
 
+class Interposed:
+    """The engine's functions, some of them replaced: put it in the place of `Engine.lib`."""
+
+    def __init__(self, lib: Any, **replaced: Callable[..., object]) -> None:  # noqa: ANN401  (cffi's)
+        self._lib = lib
+        self.__dict__.update(replaced)
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401  (whatever the engine has)
+        return getattr(self._lib, name)
+
+
 async def connect(near: Fabric, far: Fabric) -> tuple[Endpoint, Endpoint]:
     """Connect two Fabrics; nobody else may listen on the far one."""
     async with far.listen() as listener, asyncio.TaskGroup() as group:

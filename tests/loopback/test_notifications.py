@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import random
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
 
-from fabricio import RemoteRegion, RemoteTransferError, Transfer
+from fabricio import RemoteRegion, RemoteTransferError, ResourceExhaustedError, Transfer
+from tests.loopback.conftest import Interposed
 
 if TYPE_CHECKING:
     from tests.loopback.conftest import Memory, OpenPair, Pair
@@ -154,3 +156,32 @@ async def test_a_cancelled_transfer_is_never_silent(
         assert caught.value.transfer == 0
         assert await pair.b.recv() == "after"
         await pair.works()
+
+
+async def test_one_that_the_engine_refuses(
+    open_pair: OpenPair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with open_pair(peer_timeout_s=0.3) as pair:  # b waits as long for an end that is mute
+        near, far = await memories(pair)
+        other = await pair.near.register(bytearray(near.array.size))
+        engine = pair.a._channel.engine
+        lib = engine.lib
+        released: list[object] = []
+
+        def release(handle: Any, transfer: Any) -> int:  # noqa: ANN401  (cffi's)
+            released.append(transfer)
+            return int(lib.fab_transfer_release(handle, transfer))
+
+        refuse = Interposed(
+            lib, fab_frame_send=lambda *_: -errno.ENOMEM, fab_transfer_release=release
+        )
+        monkeypatch.setattr(engine, "lib", refuse)
+        transfer = pair.a.write(other, far.remote, notify="never")  # it runs: its memory is in use
+        with pytest.raises(ResourceExhaustedError, match="fi_send"):
+            await transfer
+        await other.deregister()
+        monkeypatch.undo()
+        assert len(released) == 1
+        assert far.remote.grant.transfers == 0
+        with pytest.raises(ResourceExhaustedError):
+            await pair.a.send("more")

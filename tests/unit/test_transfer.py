@@ -80,7 +80,8 @@ class Running:
         region: Any = object()
         handle: Any = object()
         self.grant = Grant()
-        self.transfer.started(handle, region, self.grant, sent)
+        self.transfer.started(handle, region, self.grant)
+        self.transfer.notifies(sent)
 
     def done(self, status: int = 0, *, quiet: bool = True, failure: Failure | None = None) -> None:
         completion = Completion(DONE, status, quiet=quiet, failure=failure)
@@ -257,7 +258,7 @@ async def test_a_notification_that_cannot_leave_is_an_error() -> None:
 async def test_nothing_to_move_is_done_at_once() -> None:
     engine: Any = FakeEngine()
     transfer = Transfer(engine, "read", 0, 100, lambda _: None)
-    transfer.skip(None)
+    transfer.skip()
     assert transfer.done()
     assert await transfer == 0
     assert not transfer.cancel()
