@@ -7,6 +7,7 @@ more can be sent; what was received before can still be taken, unless this side 
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from fabricio._ffi.check import check, errno_name
@@ -31,6 +32,7 @@ from fabricio.frames import MIN_CHARGE_BYTES
 from fabricio.inbox import Inbox
 from fabricio.messages import MessageStream
 from fabricio.outbox import Outbox
+from fabricio.parting import Parting
 from fabricio.sharing import Sharing
 from fabricio.transfer import lost
 from fabricio.waiting import Once
@@ -45,9 +47,6 @@ if TYPE_CHECKING:
 
 # Notifications that may wait for the peer's window; more would only pile up here.
 WAITING_NOTIFICATIONS = 65536
-
-# The peer is leaving, or may have given up connecting: it is waited for no longer than this.
-_PARTING_S = 1.0
 
 
 class Channel:
@@ -78,7 +77,7 @@ class Channel:
             self._consumed,
             WAITING_NOTIFICATIONS + engine.options.receive_window_bytes // MIN_CHARGE_BYTES,
         )
-        self.outbox = Outbox(engine, peer, self._on_close_sent, self._fail)
+        self.outbox = Outbox(engine, peer, self._fail)
         self.on_failure: Callable[[Exception], object] | None = None
         self.on_first_frame: Callable[[], object] | None = None
         self.on_removed: Callable[[], object] | None = None
@@ -86,12 +85,9 @@ class Channel:
         self._early: list[bytes] = []
         self._early_bytes = 0
         self._sharing = Sharing(engine, self.outbox, self)
-        self._peer_closed = False
+        self._parting = Parting(engine, self.outbox, self._sharing)
         self._closing = False
-        self._close_sent = False
-        self._close_flush = 0  # token of the flush that goes before CLOSE
         self._removing = False
-        self._drained = Once(engine.loop)
         self._removed = Once(engine.loop)
         engine.channels.add(self)
         engine.reader.attach(peer, self)
@@ -198,7 +194,7 @@ class Channel:
         """Part from the peer; see `Endpoint.aclose`."""
         if not self._closing:
             self._closing = True
-            broken = self.failure is not None and not self._peer_closed
+            broken = self.failure is not None and not self._parting.peer_closed
             error = ClosedResourceError("this endpoint is closed: connect again")
             if self._stream is not None:
                 # What send() has accepted still leaves; who waits in send() is told that it fails.
@@ -207,8 +203,10 @@ class Channel:
             self.failure = error
             self.inbox.close(error)
             try:
-                if self._stream is not None and not broken and self.engine.is_open:
-                    await self._part(self._stream)
+                if self._stream is None or broken:
+                    await self._parting.last_word()
+                elif self.engine.is_open:
+                    await self._parting.in_order(known=self.on_first_frame is None)
             finally:
                 self.remove()
         await self._removed.wait()
@@ -267,12 +265,13 @@ class Channel:
         self.outbox.silent = True
         for transfer in self.transfers:
             transfer.peer_lost = True
+        self._parting.end()
         self._fail(lost(self.engine.error(completion, "send")), transfers=False)
 
     def peer_removed(self) -> None:
         """Take the news that the engine has forgotten the peer."""
-        self.outbox.silent = True
-        self._drained.set()
+        self.outbox.removed()
+        self._parting.end()
         self._sharing.end()
         if not self._removed.happened:
             self._removed.set()
@@ -298,7 +297,8 @@ class Channel:
         if self.failure is None and self._stream is not None and not self.outbox.silent:
             self._stop_transfers(error)  # before the peer hears of it, and closes its regions
             self._stream.fail(str(error) if isinstance(error, ProtocolError) else "it broke")
-            self.outbox.pump()
+            with suppress(FabricioError):  # the engine refuses: `error` came first
+                self.outbox.pump()
         self.outbox.silent = True
         self._fail(error)
 
@@ -308,14 +308,12 @@ class Channel:
         """Take what is not a message."""
         if type(event) is FlushAcknowledged:
             self.outbox.flushed(event.token)
-            if event.token == self._close_flush:
-                self._close_flush = 0
-                self._check_drained()
+            self._parting.flushed(event.token)
         elif type(event) is RegionRevoked:
             self._sharing.revoked(event.region)
         elif type(event) is RevokeAcknowledged:
             self._sharing.acknowledged(event.region)
-            self._check_drained()
+            self._parting.check()
         elif type(event) is PeerClosed:
             self._part_from_peer()
         elif type(event) is PeerError:
@@ -346,10 +344,10 @@ class Channel:
             self.inbox.close(error)  # the Fabric was closed, by whatever way
         elif not self._closing:
             self.inbox.cut(error)
-        self._drained.set()
+        self._parting.give_up()
 
     def _part_from_peer(self) -> None:
-        self._peer_closed = True
+        self._parting.peer_closed = True
         error = ClosedResourceError("the peer has closed this endpoint")
         self.outbox.withdraw_waiting()
         # Answered now, while the peer is still there: later the provider may find nobody.
@@ -358,7 +356,7 @@ class Channel:
         self._sharing.end()
         if not self._closing:
             self.inbox.finish(error)
-        self._check_drained()
+        self._parting.check()
 
     def _end(self, error: Exception, *, transfers: bool = True) -> None:
         """End the sending direction and whatever waits for it."""
@@ -373,30 +371,3 @@ class Channel:
     def _stop_transfers(self, error: Exception) -> None:
         for transfer in list(self.transfers):
             transfer.end(error)
-
-    async def _part(self, stream: MessageStream) -> None:
-        """Send CLOSE, and wait (bounded) until the peer has taken in all that was sent."""
-        patience_s = self.engine.options.peer_timeout_s
-        if self._peer_closed or self.on_first_frame is not None:
-            patience_s = min(patience_s, _PARTING_S)
-        if not self._peer_closed:
-            self._close_flush = stream.flush()
-        stream.close()
-        self.outbox.pump()
-        timer = self.engine.loop.call_later(patience_s, self._drained.set)
-        try:
-            await self._drained.wait()
-        finally:
-            timer.cancel()
-
-    def _on_close_sent(self, completion: Completion) -> None:
-        self._close_sent = True
-        self._check_drained()
-
-    def _check_drained(self) -> None:
-        sharing = self._sharing
-        if not self._close_sent or sharing.revoking:
-            return
-        # A peer that has closed has stopped its transfers first: regions that it has may be closed.
-        if self._peer_closed or not (self._close_flush or sharing.lent):
-            self._drained.set()

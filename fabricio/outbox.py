@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from fabricio._ffi.check import check
 from fabricio.errors import FabricioError
-from fabricio.frames import CLOSE
+from fabricio.frames import CLOSE, ERROR
 from fabricio.waiting import Once
 
 if TYPE_CHECKING:
@@ -18,12 +18,16 @@ if TYPE_CHECKING:
     from fabricio.engine import Engine
     from fabricio.messages import MessageStream
 
+# Nothing leaves after one of these.
+_LAST = frozenset((CLOSE, ERROR))
+
 
 class Outbox:
     """The sending direction of one channel.
 
     Attributes:
         silent: whether no frame can be sent any more; then nothing here touches the engine.
+        on_last_sent: called when the provider has completed the last frame, CLOSE or ERROR.
 
     Thread: event loop only.
     """
@@ -32,7 +36,6 @@ class Outbox:
         self,
         engine: Engine,
         peer: int,
-        on_close_sent: Callable[[Completion], None],
         on_broken: Callable[[Exception], None],
     ) -> None:
         """Begin without a stream: hellos alone can be sent.
@@ -40,18 +43,18 @@ class Outbox:
         Args:
             engine: the engine.
             peer: slot of the peer.
-            on_close_sent: called when the provider has completed the CLOSE frame.
             on_broken: called when the engine refuses a frame; calls `end`.
         """
         self._engine = engine
         self._peer = peer
-        self._on_close_sent = on_close_sent
         self._on_broken = on_broken
         self._message = engine.lib.FAB_FRAME_MESSAGE
         self._stream: MessageStream | None = None
         self._sending: deque[tuple[int, Once]] = deque()
         self._flushing: dict[int, Once] = {}
+        self._last_token = 0  # of the last frame, until the provider has completed it
         self.silent = False
+        self.on_last_sent: Callable[[Completion], None] | None = None
 
     def open(self, stream: MessageStream) -> None:
         """Take the stream whose frames are to be sent."""
@@ -61,6 +64,11 @@ class Outbox:
     def waiting_count(self) -> int:
         """Messages that wait for the peer's window."""
         return len(self._sending)
+
+    @property
+    def last_under_way(self) -> bool:
+        """Whether the engine has the last frame, and the provider has not completed it."""
+        return self._last_token != 0
 
     @property
     def stream(self) -> MessageStream:
@@ -153,9 +161,7 @@ class Outbox:
         stream = self.stream
         while (frame := stream.next_frame()) is not None:
             head, body = frame
-            token = 0
-            if head[0] == CLOSE:
-                token = self._engine.reader.expect(self._on_close_sent)
+            token = self._expect_last() if head[0] in _LAST else 0
             self._send(self._message, token, head, body)
         sending = self._sending
         while sending and sending[0][0] <= stream.sent_count:
@@ -169,6 +175,22 @@ class Outbox:
         for flushed in self._flushing.values():
             flushed.set(error)
         self._flushing.clear()
+
+    def removed(self) -> None:
+        """Take the news that the engine has forgotten the peer, and what it had not sent."""
+        self.silent = True
+        if self._last_token:
+            self._engine.reader.forget(self._last_token)
+            self._last_token = 0
+
+    def _expect_last(self) -> int:
+        self._last_token = self._engine.reader.expect(self._on_last_sent)
+        return self._last_token
+
+    def _on_last_sent(self, completion: Completion) -> None:
+        self._last_token = 0
+        if self.on_last_sent is not None:
+            self.on_last_sent(completion)
 
     def _send(self, kind: int, token: int, head: bytes, body: bytes | memoryview) -> None:
         engine = self._engine

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 from contextlib import AsyncExitStack
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import msgpack
@@ -36,11 +37,13 @@ from fabricio.frames import (
 )
 from fabricio.introduction import add_peer
 from fabricio.testing import check_endpoint_pair
+from tests.loopback.conftest import Interposed
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from fabricio.channel import Channel
+    from fabricio.engine import Engine
     from tests.loopback.conftest import OpenPair, Pair
 
 WHOLE = FIRST | LAST
@@ -188,6 +191,66 @@ async def test_the_peer_is_told_why(open_pair: OpenPair) -> None:
         inject(pair.a, [whole(0, b"\xc1")])
         with pytest.raises(LocalProtocolError, match=r"the peer gave up .*cannot be decoded"):
             await pair.a.recv()
+
+
+async def fail_and_close(victim: Endpoint, sender: Endpoint) -> None:
+    """Have the victim fail, and close it as soon as it knows."""
+    inject(sender, [whole(0, b"\xc1")])
+    with pytest.raises(RemoteProtocolError):
+        await victim.recv()
+    await victim.aclose()
+    assert victim._channel.removed
+
+
+def interpose_error_frames(
+    monkeypatch: pytest.MonkeyPatch, engine: Engine, meet: Callable[[Callable[[], object]], object]
+) -> None:
+    """Give every ERROR frame to the test, as a function that sends it."""
+    lib = engine.lib
+
+    def send(handle: Any, peer: int, kind: int, token: int, head: bytes, *rest: Any) -> int:  # noqa: ANN401  (cffi's)
+        arguments = (handle, peer, kind, token, head, *rest)
+        if kind == lib.FAB_FRAME_MESSAGE and head and head[0] == ERROR:
+            meet(partial(lib.fab_frame_send, *arguments))
+            return 0
+        return int(lib.fab_frame_send(*arguments))
+
+    monkeypatch.setattr(engine, "lib", Interposed(lib, fab_frame_send=send))
+
+
+async def test_the_peer_is_told_why_by_who_closes_at_once(
+    open_pair: OpenPair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with open_pair(**LIMITS) as pair:
+        # As from a lane that is busy: the frame leaves after the call, and after the close began.
+        late: list[asyncio.Task[None]] = []
+
+        async def later(send: Callable[[], object]) -> None:
+            for _ in range(10):
+                await asyncio.sleep(0)
+            send()
+
+        interpose_error_frames(
+            monkeypatch,
+            pair.b._channel.engine,
+            lambda send: late.append(asyncio.create_task(later(send))),
+        )
+        await fail_and_close(pair.b, pair.a)
+        assert [task.done() for task in late] == [True]
+        with pytest.raises(LocalProtocolError, match="cannot be decoded"):
+            await pair.a.recv()
+
+
+async def test_closing_waits_for_no_error_frame_for_ever(
+    open_pair: OpenPair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with open_pair(peer_timeout_s=CLOSING_S, **LIMITS) as pair:
+        swallowed: list[object] = []
+        engine = pair.b._channel.engine
+        interpose_error_frames(monkeypatch, engine, swallowed.append)
+        await fail_and_close(pair.b, pair.a)
+        assert len(swallowed) == 1
+        assert not pair.b._channel.outbox.last_under_way
 
 
 async def test_a_peers_error_ends_the_endpoint(open_pair: OpenPair) -> None:

@@ -292,9 +292,10 @@ async def test_closing_waits_for_a_peer_that_has_a_region(
 
     monkeypatch.setattr(peer, "frame_received", hold)
     closing = asyncio.create_task(pair.b.aclose())
-    while not held or not owner._close_sent or owner._close_flush:  # noqa: ASYNC110  (as above)
+    parting = owner._parting
+    while not held or not parting._said.happened or parting._flush:  # noqa: ASYNC110  (as above)
         await asyncio.sleep(0)
-    assert not owner._drained.happened  # though the peer has taken in all else
+    assert not parting._drained.happened  # though the peer has taken in all else
     take(held[0])
     await closing
 

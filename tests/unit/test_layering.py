@@ -22,7 +22,7 @@ LAYERS = (
     ("topology", "placement"),
     ("messages", "events", "control", "outgoing", "handshake"),
     ("engine", "transfer", "revocation", "memory", "remote"),
-    ("inbox", "outbox", "sharing", "channel"),
+    ("inbox", "outbox", "sharing", "parting", "channel"),
     ("submission", "endpoint"),
     ("introduction", "acceptor", "connector", "rendezvous", "listener"),
     ("fabric",),
