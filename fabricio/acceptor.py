@@ -39,6 +39,7 @@ class Accepted:
         self.channel: Channel | None = None
         self.endpoint: Endpoint | None = None
         self.reply = b""
+        self.given_up = False  # by the connecting side
         self.timer: asyncio.TimerHandle | None = None
 
 
@@ -111,6 +112,16 @@ class Acceptor:
         else:
             self._begin(hello)
 
+    def refused(self, refusal: HelloRefused) -> None:
+        """Take the connecting side's word that it gives an attempt up: nobody will be there."""
+        self._kept.pop(refusal.attempt, None)
+        accepted = self._attempts.get(refusal.attempt)
+        if accepted is None:
+            return
+        accepted.given_up = True
+        if accepted.channel is not None and accepted.channel.on_first_frame is not None:
+            accepted.channel.remove()  # once it has shown that it knows us, its end is another
+
     def _keep(self, hello: Hello) -> None:
         now = self._engine.loop.time()
         self._kept.pop(hello.attempt, None)
@@ -142,6 +153,9 @@ class Acceptor:
             return
         accepted.channel = channel
         channel.on_removed = partial(self._forget, accepted)
+        if accepted.given_up:
+            channel.remove()
+            return
         channel.on_failure = partial(_forget_lost, channel)
         try:
             self._answer(accepted, channel)
@@ -159,8 +173,7 @@ class Acceptor:
         except RemoteProtocolError as error:
             self.refused_count += 1
             refusal = HelloRefused.because(hello.attempt, str(error))
-            sent = engine.reader.expect(lambda _: channel.remove())
-            channel.hello(refusal.encode(), sent)
+            channel.dismiss(refusal.encode(), heard=True)
             return
         accepted.timer = engine.loop.call_later(engine.options.connect_timeout_s, channel.remove)
         channel.on_first_frame = partial(self._known, accepted)

@@ -86,6 +86,7 @@ class Channel:
         self._early_bytes = 0
         self._sharing = Sharing(engine, self.outbox, self)
         self._parting = Parting(engine, self.outbox, self._sharing)
+        self._heard = True
         self._closing = False
         self._removing = False
         self._removed = Once(engine.loop)
@@ -151,12 +152,25 @@ class Channel:
         for data in early:
             self.frame_received(data)
 
-    def hello(self, body: bytes, token: int = 0) -> None:
+    def hello(self, body: bytes) -> None:
         """Send a frame of the handshake.
 
         Raises: FabricError: the engine refuses.
         """
-        self.outbox.hello(body, token)
+        self.outbox.hello(body)
+
+    def dismiss(self, body: bytes, *, heard: bool) -> None:
+        """Send a last frame of the handshake, and have the engine forget the peer when it has left.
+
+        Args:
+            body: says why.
+            heard: whether the peer is known to be there, so that `aclose` waits for the frame too.
+        """
+        if not self._removing:
+            self._heard = heard
+            with suppress(FabricioError):  # who is not told waits longer, no more
+                self.outbox.hello(body, last=True)
+            self._parting.then(self.remove)
 
     def check(self) -> None:
         """Refuse to send or to start anything where that is impossible.
@@ -204,7 +218,8 @@ class Channel:
             self.inbox.close(error)
             try:
                 if self._stream is None or broken:
-                    await self._parting.last_word()
+                    if self._heard:
+                        await self._parting.last_word()
                 elif self.engine.is_open:
                     await self._parting.in_order(known=self.on_first_frame is None)
             finally:

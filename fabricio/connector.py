@@ -135,13 +135,22 @@ class Connector:
             endpoint = introduce(channel, theirs)
             # Shows the peer that its answer has come, so that it hands out its endpoint.
             channel.flush()
-        except BaseException:
-            channel.remove()
+        except BaseException as error:
+            self._give_up(channel, attempt, error)
             raise
         finally:
             channel.on_failure = None
             del self._attempts[attempt.name]
         return endpoint
+
+    def _give_up(self, channel: Channel, attempt: _Attempt, error: BaseException) -> None:
+        """Tell the peer, which may hold an endpoint ready, unless it was the one who refused."""
+        if isinstance(attempt.answer, HelloRefused):
+            channel.remove()
+        else:
+            reason = f"the connecting side gave up: {error or type(error).__name__}"
+            refusal = HelloRefused.because(attempt.name, reason)
+            channel.dismiss(refusal.encode(), heard=attempt.answer is not None)
 
     async def _add(self, address: Address, cookie: int) -> Channel:
         added = Once(self._engine.loop)

@@ -183,7 +183,8 @@ class Fabric:
         Raises: OptionsError: no address, or one of another provider; PeerUnreachableError: no
             answer in time, or by another process than the address names; RemoteProtocolError:
             the two sides do not fit together, and the text says why.
-        Cancellation: the attempt is given up; the peer does not notice more than a hello.
+        Cancellation: the attempt is given up, and the peer told so; its application never hears
+            of it.
         Thread: event loop only.   Source: fi_av(3).
         """
         self._usable()
@@ -316,5 +317,7 @@ def _route_hello(acceptor: Acceptor, connector: Connector, data: bytes) -> None:
         return
     if isinstance(greeting, handshake.Hello):
         acceptor.hello(greeting)
-    else:
-        connector.answered(greeting)
+        return
+    connector.answered(greeting)
+    if isinstance(greeting, handshake.HelloRefused):
+        acceptor.refused(greeting)  # either side may refuse; who does not know the attempt drops it

@@ -2,7 +2,8 @@
 
 A hello frame is one msgpack map. The connecting side sends `Hello`; the other answers with
 `HelloAccepted` or `HelloRefused`. A `Hello` may come again, since nobody confirms it but by the
-answer: `attempt` tells a repetition from a new one.
+answer: `attempt` tells a repetition from a new one. A connecting side that gives up, perhaps since
+it cannot use the answer, says so by a `HelloRefused` of its own.
 
 The fields of a hello are the same in all versions of the protocol as far as an answer needs them;
 a hello of another version may have more, which are ignored, so that it can be refused by name.
@@ -138,11 +139,11 @@ class HelloAccepted(Terms):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HelloRefused(_Greeting):
-    """The answer of a Fabric that does not.
+    """The answer of a Fabric that does not, or the last word of one that connects no more.
 
     Attributes:
-        version: of the answering side's protocol.
-        attempt: that of the `Hello` answered.
+        version: of the protocol of who refuses.
+        attempt: that of the `Hello`.
         reason: why, for the peer's user; at most 500 characters, see `because`.
     """
 

@@ -27,7 +27,8 @@ class Outbox:
 
     Attributes:
         silent: whether no frame can be sent any more; then nothing here touches the engine.
-        on_last_sent: called when the provider has completed the last frame, CLOSE or ERROR.
+        on_last_sent: called when the provider has completed the last frame: CLOSE, ERROR or a
+            hello that was to be the last.
 
     Thread: event loop only.
     """
@@ -143,12 +144,17 @@ class Outbox:
         if flushed is not None:
             flushed.set()
 
-    def hello(self, body: bytes, token: int) -> None:
+    def hello(self, body: bytes, *, last: bool = False) -> None:
         """Send a frame of the handshake.
+
+        Args:
+            body: its body.
+            last: whether it is the last frame to this peer.
 
         Raises: FabricError: the engine refuses.
         """
         if not self.silent:
+            token = self._expect_last() if last else 0
             self._send(self._engine.lib.FAB_FRAME_HELLO, token, b"", body)
 
     def pump(self) -> None:

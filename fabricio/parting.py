@@ -1,7 +1,8 @@
 """`Parting`: how this side takes leave of a peer, so that its last frames still arrive.
 
 In order: CLOSE is the last word, and the peer has taken in all before it. After an error: ERROR is
-the last word, and it is enough that the provider has sent it. Either way the wait is bounded.
+the last word, and it is enough that the provider has sent it; so it is with a hello that refuses.
+Either way the wait is bounded.
 """
 
 from __future__ import annotations
@@ -11,6 +12,9 @@ from typing import TYPE_CHECKING
 from fabricio.waiting import Once
 
 if TYPE_CHECKING:
+    import asyncio
+    from collections.abc import Callable
+
     from fabricio.completion import Completion
     from fabricio.engine import Engine
     from fabricio.outbox import Outbox
@@ -40,11 +44,14 @@ class Parting:
         """
         self._loop = engine.loop
         self._patience_s = engine.options.peer_timeout_s
+        self._brief_s = min(self._patience_s, PARTING_S)
         self._outbox = outbox
         self._sharing = sharing
         self._flush = 0  # token of the flush that goes before CLOSE, until it is answered
         self._said = Once(engine.loop)
         self._drained = Once(engine.loop)
+        self._leave: Callable[[], object] | None = None
+        self._timer: asyncio.TimerHandle | None = None
         self.peer_closed = False
         outbox.on_last_sent = self._on_last_sent
 
@@ -68,6 +75,14 @@ class Parting:
         if self._outbox.last_under_way:
             await self._wait(self._said, brief=True)
 
+    def then(self, leave: Callable[[], object]) -> None:
+        """Have `leave` called when `last_word` would return, without waiting here."""
+        if self._outbox.last_under_way:
+            self._leave = leave
+            self._timer = self._loop.call_later(self._brief_s, self._on_said)
+        else:
+            leave()
+
     def flushed(self, token: int) -> None:
         """Take the peer's answer to a flush."""
         if token == self._flush:
@@ -89,15 +104,24 @@ class Parting:
 
     def end(self) -> None:
         """Wait for nothing: the peer is lost or removed."""
-        self._said.set()
+        self._on_said()
         self._drained.set()
 
     def _on_last_sent(self, completion: Completion) -> None:
-        self._said.set()
+        self._on_said()
         self.check()
 
+    def _on_said(self) -> None:
+        self._said.set()
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        leave, self._leave = self._leave, None
+        if leave is not None:
+            leave()
+
     async def _wait(self, event: Once, *, brief: bool) -> None:
-        patience_s = min(self._patience_s, PARTING_S) if brief else self._patience_s
+        patience_s = self._brief_s if brief else self._patience_s
         timer = self._loop.call_later(patience_s, event.set)
         try:
             await event.wait()

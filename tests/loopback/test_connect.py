@@ -14,6 +14,7 @@ from fabricio import (
     ClosedResourceError,
     Endpoint,
     Fabric,
+    Listener,
     OptionsError,
     PeerUnreachableError,
 )
@@ -22,6 +23,7 @@ from fabricio.testing import check_endpoint_pair
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from fabricio.handshake import Hello
     from tests.loopback.conftest import OpenPair, Pair
 
 GARBAGE = (
@@ -31,6 +33,12 @@ GARBAGE = (
     "fabricio:9:tcp:" + 32 * "0" + ":AA",
     "host:99999",
 )
+
+
+async def meet_listener(near: Fabric, far: Fabric, listener: Listener) -> None:
+    """Connect to a Fabric that listens already, and part."""
+    async with await near.connect(far.address), await listener.accept():
+        pass
 
 
 async def meet(near: Fabric, target: Address | str, listening: Fabric) -> None:
@@ -243,3 +251,51 @@ async def test_a_cancelled_connect_leaves_nothing(pair: Pair) -> None:
         a = await pair.near.connect(pair.far.address)
         await check_endpoint_pair(a, await listener.accept(), page_count=4)
     await pair.works()
+
+
+async def test_who_gives_up_is_not_waited_for(options: dict[str, Any]) -> None:
+    # Longer than a test may take: whoever waits for it is seen.
+    patience: dict[str, Any] = {"connect_timeout_s": 60.0, "peer_timeout_s": 60.0}
+    async with (
+        Fabric(**options, **patience) as near,
+        Fabric(**options, **patience) as far,
+        far.listen() as listener,
+    ):
+        wrong = dataclasses.replace(far.address, incarnation=secrets.token_bytes(16))
+        with pytest.raises(PeerUnreachableError, match="another process"):
+            await near.connect(wrong)
+        await nobody_is_known_to(near, far)
+        assert far.statistics().refused_hellos == 0
+        await meet_listener(near, far, listener)
+
+
+async def test_who_is_cancelled_is_not_waited_for(
+    options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    patience: dict[str, Any] = {"connect_timeout_s": 60.0, "peer_timeout_s": 60.0}
+    async with Fabric(**options, **patience) as near, Fabric(**options, **patience) as far:
+        assert far._acceptor is not None
+        asked = asyncio.Event()
+        take = far._acceptor.hello
+
+        def hello(greeting: Hello) -> None:
+            take(greeting)
+            asked.set()
+
+        monkeypatch.setattr(far._acceptor, "hello", hello)
+        connecting = asyncio.create_task(near.connect(far.address))
+        await asked.wait()  # nobody listens: it is kept
+        connecting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await connecting
+        while far._acceptor._kept:  # noqa: ASYNC110  (the acceptor sets no event)
+            await asyncio.sleep(0.001)
+        await nobody_is_known_to(near, far)
+
+
+async def nobody_is_known_to(*fabrics: Fabric) -> None:
+    """Wait until the engines have forgotten every peer."""
+    for fabric in fabrics:
+        assert fabric._engine is not None
+        while fabric._engine.channels:  # noqa: ASYNC110  (engine threads set no event)
+            await asyncio.sleep(0.001)
