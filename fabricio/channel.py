@@ -48,6 +48,9 @@ if TYPE_CHECKING:
 # Notifications that may wait for the peer's window; more would only pile up here.
 WAITING_NOTIFICATIONS = 65536
 
+# What the peer is told of an error that it has no part in.
+_NOT_THE_PEERS = "an unexpected error, which is not the peer's doing"
+
 
 class Channel:
     """Messages with one peer, and its transfers as far as they share its fate.
@@ -311,7 +314,7 @@ class Channel:
             error = wrapped
         if self.failure is None and self._stream is not None and not self.outbox.silent:
             self._stop_transfers(error)  # before the peer hears of it, and closes its regions
-            self._stream.fail(str(error) if isinstance(error, ProtocolError) else "it broke")
+            self._stream.fail(str(error) if isinstance(error, ProtocolError) else _NOT_THE_PEERS)
             with suppress(FabricioError):  # the engine refuses: `error` came first
                 self.outbox.pump()
         self.outbox.silent = True
@@ -333,7 +336,12 @@ class Channel:
             self._part_from_peer()
         elif type(event) is PeerError:
             self.outbox.silent = True
-            self._fail(LocalProtocolError(f"the peer gave up this endpoint: {event.text}"))
+            self._fail(
+                LocalProtocolError(
+                    "the peer gave up this endpoint. In its own words, where this side is the "
+                    f"peer: {event.text}"
+                )
+            )
 
     def _consumed(self, charge: int) -> None:
         if not self.outbox.silent and not self._closing and self.outbox.stream.consumed(charge):

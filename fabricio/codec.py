@@ -16,6 +16,7 @@ import msgpack
 from msgpack import ExtType
 
 from fabricio.errors import LocalProtocolError, RemoteProtocolError
+from fabricio.frames import refuse
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -112,7 +113,8 @@ class ValueCodec:
         except Exception as error:
             raise RemoteProtocolError(
                 f"the peer sent a message of {len(data)} bytes that cannot be decoded: "
-                f"{type(error).__name__} {error}"
+                f"{type(error).__name__} {error}. Install the same release of fabricio on both "
+                "sides"
             ) from error
 
     def _new_pack(self) -> Callable[[object], bytes]:
@@ -124,7 +126,7 @@ class ValueCodec:
 
     def _ext(self, code: int, data: bytes) -> object:
         if code != REGION_EXT_CODE or self._ext_hook is None:
-            raise RemoteProtocolError(f"the peer sent a message with unknown extension type {code}")
+            refuse(f"a message with unknown extension type {code}")
         return self._ext_hook(code, data)
 
 

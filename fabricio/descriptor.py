@@ -13,7 +13,7 @@ import struct
 from dataclasses import dataclass
 from typing import Self
 
-from fabricio.errors import RemoteProtocolError
+from fabricio.frames import refuse
 
 READ = 1
 WRITE = 2
@@ -64,24 +64,21 @@ class Descriptor:
             RemoteProtocolError: not a descriptor, or one that nobody could have meant.
         """
         if len(data) < _HEAD.size:
-            raise RemoteProtocolError(
-                f"region descriptor of {len(data)} bytes: at least {_HEAD.size} are needed"
-            )
+            refuse(f"a region descriptor of {len(data)} bytes, not of {_HEAD.size} at least")
         version, access, lanes, incarnation, region, base, length = _HEAD.unpack_from(data)
         if version != _VERSION:
-            raise RemoteProtocolError(
-                f"region descriptor of version {version}: this side speaks {_VERSION}"
-            )
+            refuse(f"a region descriptor of version {version}, where this side knows {_VERSION}")
         if not 0 < access <= READ | WRITE:
-            raise RemoteProtocolError(f"region descriptor with unknown access bits {access:#x}")
+            refuse(f"a region descriptor with unknown access bits {access:#x}")
         if lanes == 0 or len(data) != _HEAD.size + 8 * lanes:
-            raise RemoteProtocolError(
-                f"region descriptor of {len(data)} bytes for {lanes} lanes: "
-                f"{_HEAD.size} + 8 per lane are needed, one lane at least"
+            refuse(
+                f"a region descriptor of {len(data)} bytes for {lanes} lanes, not of {_HEAD.size} "
+                "and 8 per lane, for one lane at least"
             )
         if base + length > _SPACE_BYTES:
-            raise RemoteProtocolError(
-                f"region descriptor of {length} bytes at {base:#x} runs past the address space"
+            refuse(
+                f"a region descriptor of {length} bytes at {base:#x}, beyond the end of the "
+                "address space"
             )
         keys = struct.unpack_from(f"<{lanes}Q", data, _HEAD.size)
         return cls(access, incarnation, region, base, length, keys)

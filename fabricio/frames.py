@@ -91,4 +91,7 @@ class EarlyFrames:
 
 def refuse(what: str) -> NoReturn:
     """Raise RemoteProtocolError about what the peer sent."""
-    raise RemoteProtocolError(f"the peer sent {what}: it is broken, hostile or another version")
+    raise RemoteProtocolError(
+        f"the peer sent {what}: it is broken, hostile or of another version. Install the same "
+        "release of fabricio on both sides"
+    )

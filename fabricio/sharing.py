@@ -68,7 +68,10 @@ class Sharing:
         """
         descriptor = Descriptor.decode(data)
         if descriptor.incarnation != self._incarnation:
-            raise RemoteProtocolError("the peer sent a region that is not its own, or not any more")
+            raise RemoteProtocolError(
+                "the peer sent a region that is not its own, or not any more since its Fabric was "
+                "opened anew: have it share what it has registered with the Fabric of this endpoint"
+            )
         grant = self._grants.get(descriptor.region)
         if grant is None:
             grant = self._grants[descriptor.region] = Grant()

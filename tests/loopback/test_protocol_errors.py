@@ -12,6 +12,7 @@ import msgpack
 import pytest
 
 from fabricio import (
+    BrokenResourceError,
     ClosedResourceError,
     Endpoint,
     Fabric,
@@ -191,6 +192,32 @@ async def test_the_peer_is_told_why(open_pair: OpenPair) -> None:
         inject(pair.a, [whole(0, b"\xc1")])
         with pytest.raises(LocalProtocolError, match=r"the peer gave up .*cannot be decoded"):
             await pair.a.recv()
+
+
+@pytest.mark.parametrize("name", ["no region", "region of another", "extension", "no msgpack"])
+async def test_both_sides_are_told_whose_it_was(open_pair: OpenPair, name: str) -> None:
+    async with open_pair(**LIMITS) as pair:
+        inject(pair.a, FRAMES[name])
+        with pytest.raises(RemoteProtocolError, match=r"^the peer sent .*(Install|have it share) "):
+            await pair.b.recv()
+        with pytest.raises(
+            LocalProtocolError, match=r"where this side is the peer: the peer sent "
+        ):
+            await pair.a.recv()
+
+
+async def test_the_peer_is_told_that_it_is_not_to_blame(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise ValueError("ours")
+
+    monkeypatch.setattr(pair.b._channel.outbox.stream, "receive", fail)
+    await pair.a.send(1)
+    with pytest.raises(LocalProtocolError, match="not the peer's doing"):
+        await pair.a.recv()
+    with pytest.raises(BrokenResourceError, match="unexpected ValueError: ours"):
+        await pair.b.send(1)
 
 
 async def fail_and_close(victim: Endpoint, sender: Endpoint) -> None:

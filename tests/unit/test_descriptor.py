@@ -1,0 +1,46 @@
+"""Region descriptors: what is read back, and how what nobody could have meant is refused."""
+
+from __future__ import annotations
+
+import re
+import struct
+
+import pytest
+
+from fabricio.descriptor import Descriptor
+from fabricio.errors import RemoteProtocolError
+
+GOOD = Descriptor(3, bytes(range(16)), 7, 1 << 63, 1 << 20, (1, (1 << 64) - 1))
+HEAD_BYTES = len(GOOD.encode()) - 16
+
+BAD = {
+    "of 0 bytes, not of 44 at least": b"",
+    "of 43 bytes, not of 44 at least": GOOD.encode()[: HEAD_BYTES - 1],
+    "of version 2, where this side knows 1": b"\2" + GOOD.encode()[1:],
+    "unknown access bits 0x0": Descriptor(0, bytes(16), 1, 0, 8, (1,)).encode(),
+    "unknown access bits 0x4": Descriptor(4, bytes(16), 1, 0, 8, (1,)).encode(),
+    "of 44 bytes for 0 lanes": Descriptor(1, bytes(16), 1, 0, 8, ()).encode(),
+    "of 61 bytes for 2 lanes": GOOD.encode() + b"\0",
+    "of 52 bytes for 2 lanes": GOOD.encode()[:-8],
+    "of 9 bytes at 0xfffffffffffffff8, beyond": Descriptor(
+        1, bytes(16), 1, (1 << 64) - 8, 9, (1,)
+    ).encode(),
+}
+
+
+def test_the_layout() -> None:
+    assert struct.calcsize("<BBH16sQQQ") == HEAD_BYTES
+    assert Descriptor.decode(GOOD.encode()) == GOOD
+
+
+def test_the_last_byte_of_the_address_space() -> None:
+    last = Descriptor(1, bytes(16), 1, (1 << 64) - 8, 8, (1,))
+    assert Descriptor.decode(last.encode()) == last
+
+
+@pytest.mark.parametrize("text", BAD)
+def test_a_refusal_says_whose_it_was_and_what_to_do(text: str) -> None:
+    with pytest.raises(RemoteProtocolError, match=re.escape(text)) as caught:
+        Descriptor.decode(BAD[text])
+    assert str(caught.value).startswith("the peer sent a region descriptor ")
+    assert str(caught.value).endswith(" Install the same release of fabricio on both sides")
