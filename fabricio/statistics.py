@@ -24,8 +24,8 @@ class FabricAttributes:
         key_bytes: length of a remote key.
         virtual_addresses: whether peers address a region by virtual addresses.
         wait_fd: whether the completion queue can be slept on.
-        segments: pages that one operation may carry.
-        inflight_count: operations in flight per lane.
+        segments: runs of adjacent pages that one operation may carry.
+        inflight_count: operations that a lane may have in flight.
         max_operation_bytes: longest RMA operation.
     """
 
@@ -59,24 +59,29 @@ class FabricStatistics:
     """Counts since the Fabric opened, over all its workers; each only grows.
 
     Attributes:
-        operations_posted: RMA operations and frames handed to the provider.
-        operations_completed: those that completed well.
-        operations_failed: those that completed with an error.
-        again: times the provider said -FI_EAGAIN.
-        bytes_written: bytes of completed writes.
-        bytes_read: bytes of completed reads.
-        pages: pages moved.
-        immediates_received: operations of peers that named a transfer here.
-        frames_sent: frames sent, the engine's own included.
-        frames_received: frames received, the engine's own included.
-        transfers_confirmed: transfers of peers that were confirmed as complete.
-        stale_frames: frames for an earlier peer or incarnation, dropped.
+        operations_posted: RMA operations that the provider took; frames are counted apart.
+        operations_completed: those of them that completed well here, confirmed or not.
+        operations_failed: those of them that completed with an error; and RMA operations and
+            frames that the provider refused, by another code than -FI_EAGAIN.
+        again: turns of posting that ended since the provider said -FI_EAGAIN, or since a lane had
+            as much in flight as it may.
+        bytes_written: bytes of the writes among `operations_completed`.
+        bytes_read: bytes of the reads among `operations_completed`.
+        pages: pages, written or read, whose last byte was in one of `operations_completed`.
+        immediates_received: operations of peers that named a transfer here, stale ones included.
+        frames_sent: frames that the provider took: messages, hellos and the engine's own.
+        frames_received: frames of all these kinds that came, whatever was then made of them.
+        transfers_confirmed: transfers of peers, reads as well, that this side found complete.
+        stale_frames: dropped frames: for an earlier peer or incarnation, about a transfer that is
+            over, or a hello beyond those that the loop may still have to take.
         stale_immediates: immediate data for no transfer that can be, dropped.
-        malformed_frames: frames that were none, dropped.
+        malformed_frames: dropped frames: too short, of another version or unknown kind; and
+            receives that failed, as those of a frame longer than the buffer do.
         stray_completions: completions of operations that nobody knows, dropped.
-        sleeps: times a worker went to sleep.
-        wakeups: times the loop was woken.
-        refused_hellos: connects that were refused or not understood.
+        sleeps: times a worker gave up its core, to be woken or to nap.
+        wakeups: times the loop was woken, for one completion or for many.
+        refused_hellos: hellos that this side refused, dropped for the number of those that wait,
+            or did not understand; each repetition counts.
         duplicate_frames: frames of the message layer that came twice, dropped.
     """
 

@@ -362,12 +362,13 @@ async def test_frames_with_a_foreign_cookie_are_dropped(pair: Pair) -> None:
     channel = await added
     assert channel is not None
     channel.attach(pair.b._channel.peer, 12345)  # b's slot, and not its cookie
-    before = pair.far.statistics().stale_frames
+    before = pair.far.statistics()
     data, lib = whole(0, b"\xc0"), engine.lib
     assert not lib.fab_frame_send(
         engine.handle, channel.peer, lib.FAB_FRAME_MESSAGE, 0, data, len(data), b"", 0
     )
-    await until(lambda: pair.far.statistics().stale_frames > before)
+    await until(lambda: pair.far.statistics().stale_frames > before.stale_frames)
+    assert pair.far.statistics().frames_received > before.frames_received
     await channel.aclose()
     await pair.works()
 

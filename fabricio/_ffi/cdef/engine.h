@@ -47,24 +47,25 @@ struct fab_attributes {
 	uint64_t max_operation_bytes;
 };
 
-/* Monotonic counts since the engine opened. Written by workers, relaxed. */
+/* Monotonic counts since the engine opened. Written by workers, relaxed. The
+ * operations are RMA; frames are counted apart. */
 struct fab_statistics {
-	uint64_t operations_posted;
+	uint64_t operations_posted; /* that the provider took */
 	uint64_t operations_completed;
-	uint64_t operations_failed;
-	uint64_t again; /* -FI_EAGAIN seen */
+	uint64_t operations_failed; /* or refused at once; refused frames too */
+	uint64_t again; /* turns ended by -FI_EAGAIN or a full lane */
 	uint64_t bytes_written;
 	uint64_t bytes_read;
-	uint64_t pages;
-	uint64_t immediates_received;
-	uint64_t frames_sent;
-	uint64_t frames_received;
+	uint64_t pages;               /* that ended in a completed operation */
+	uint64_t immediates_received; /* stale ones too */
+	uint64_t frames_sent;         /* that the provider took, hellos too */
+	uint64_t frames_received;     /* stale and malformed ones too */
 	uint64_t transfers_confirmed; /* as the target */
 	uint64_t stale_frames;        /* wrong cookie or slot, dropped */
 	uint64_t stale_immediates;    /* for no transfer that can be, dropped */
-	uint64_t malformed_frames;
+	uint64_t malformed_frames;    /* and receives that failed */
 	uint64_t stray_completions;
-	uint64_t sleeps;
+	uint64_t sleeps;  /* naps too */
 	uint64_t wakeups; /* of the loop */
 };
 
