@@ -1,4 +1,8 @@
-"""`conformance.py PROVIDER`: two endpoints in one process do what they promise."""
+"""`conformance.py PROVIDER`: two endpoints in one process do what they promise, and part in order.
+
+Prints path and version of the libfabric that was loaded, and the provider that was opened, each on
+a line of its own.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +10,7 @@ import asyncio
 import sys
 
 from fabricio import Fabric
+from fabricio._ffi.loader import load
 from fabricio.testing import check_endpoint_pair
 
 
@@ -19,6 +24,14 @@ async def main(provider: str) -> None:
         await listener.accept() as b,
     ):
         await check_endpoint_pair(a, b)
+        await a.send("last")
+        parting = asyncio.create_task(a.aclose())
+        assert [message async for message in b] == ["last"]
+        await parting
+        opened = near.attributes.provider
+    library = load()
+    version = ".".join(map(str, library.version))
+    sys.stdout.write(f"{library.path}\n{version}\n{opened}\n")
 
 
 asyncio.run(main(sys.argv[1]))
