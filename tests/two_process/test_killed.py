@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from tests.two_process.conftest import OpenLink, OpenPeer
 
-TIMEOUT_S = 1.0
+TIMEOUT_S = 0.5
 
 COUNT, PAGE_BYTES = 1 << 20, 64
 
@@ -74,7 +74,7 @@ async def test_small_reads_leave_room_for_others(
     open_link: OpenLink, open_peer: OpenPeer, shared_peer: str, known_gap: Callable[[str], None]
 ) -> None:
     known_gap("small_reads_of_a_killed_peer")
-    options = {"segments": 1, "merge": False, "peer_timeout_s": 0.5, "connect_timeout_s": 2.0}
+    options = {"segments": 1, "merge": False, "peer_timeout_s": 0.5, "connect_timeout_s": 1.0}
     async with open_link(**options) as (link, peer), open_peer() as second:
         region = await link.fabric.register(bytearray(COUNT * PAGE_BYTES))
         for doomed in (peer, second):  # together, more operations than the provider's queue holds

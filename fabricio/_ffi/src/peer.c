@@ -320,11 +320,13 @@ void fab_peer_close(struct fab_worker *worker, struct fab_peer *peer)
 		      "the endpoint was closed");
 	if (peer->state != FAB_PEER_BROKEN)
 		peer_stop(worker, peer, &error);
-	/* A broken peer's may be over. */
-	if (!peer->deadline_ns)
-		peer->deadline_ns = worker->now_ns + FAB_GRACE_NS;
-	peer->state = FAB_PEER_REMOVING;
-	worker->removing++;
+	if (peer->deadline_ns) {
+		peer->state = FAB_PEER_REMOVING;
+		worker->removing++;
+	} else {
+		/* A broken peer, whose operations were waited for already. */
+		peer_removed(worker, peer);
+	}
 	fab_peer_settle(worker, peer);
 }
 
