@@ -139,7 +139,7 @@ class Acceptor:
         self._waiting.add(hello.attempt)
         try:
             added = partial(self._added, accepted)
-            add_peer(self._engine, hello.lanes, accepted.cookie, added)
+            add_peer(self._engine, hello.lanes, hello.lane_counts, accepted.cookie, added)
         except FabricioError:
             self._forget(accepted)
             self.refused_count += 1
@@ -166,7 +166,7 @@ class Acceptor:
     def _answer(self, accepted: Accepted, channel: Channel) -> None:
         engine = self._engine
         hello = accepted.hello
-        terms = own_terms(engine, channel.peer, accepted.cookie)
+        terms = own_terms(channel, accepted.cookie)
         mine = HelloAccepted(attempt=hello.attempt, **terms)
         try:
             check_compatible(mine, hello)

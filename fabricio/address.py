@@ -1,9 +1,10 @@
 """The address of a Fabric as one printable word, and "host:port" for the rendezvous.
 
-    fabricio:1:tcp:00112233445566778899aabbccddeeff:AgAfkH8AAAEAAAAAAAAAAA,AgAfkX8AAAEAAAAAAAAAAA
+    fabricio:2:tcp:00112233445566778899aabbccddeeff:AgAfkH8AAAEAAAAAAAAAAA,AgAfkX8AAAEAAAAAAAAAAA
 
 That is: the word, version, provider (percent-encoded), incarnation in hexadecimal, and each lane's
-raw fabric address in base64url without padding. No character of it is special to a shell.
+raw fabric address in base64url without padding; "," between the lanes of one worker, "+" between
+workers. No character of it is special to a shell.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from typing import Self
 from urllib.parse import quote, unquote
 
 from fabricio.errors import OptionsError
+from fabricio.options import MAX_WORKER_COUNT, MAX_WORKER_LANE_COUNT
 
 VERSION = 1
 INCARNATION_BYTES = 16
@@ -25,7 +27,7 @@ MAX_PROVIDER_CHARACTERS = 63
 _PREFIX = "fabricio"
 _TEXT = re.compile(
     r"fabricio:([0-9]{1,9}):((?:[A-Za-z0-9_.~-]|%[0-9A-F]{2})+):([0-9a-f]{32})"
-    r":([A-Za-z0-9_-]+(?:,[A-Za-z0-9_-]+)*)"
+    r":([A-Za-z0-9_-]+(?:[,+][A-Za-z0-9_-]+)*)"
 )
 _MAX_TEXT = 1 << 20
 _CURE = "use the text that str() of the peer's Fabric.address gives"
@@ -38,13 +40,15 @@ class Address:
     Attributes:
         provider: libfabric's name, such as "tcp" or "tcp;ofi_rxm".
         incarnation: 16 random bytes, new at each start.
-        lanes: raw fabric address of each lane, in order; at least one.
+        lanes: raw fabric address of each lane, worker by worker; at least one.
+        lane_counts: how many lanes each worker has; (): one worker has all.
         version: of this format.
     """
 
     provider: str
     incarnation: bytes
     lanes: tuple[bytes, ...]
+    lane_counts: tuple[int, ...] = ()
     version: int = VERSION
 
     def __post_init__(self) -> None:
@@ -69,12 +73,23 @@ class Address:
                 f"an address whose lanes are not 1 to {MAX_LANE_COUNT} addresses of 1 to "
                 f"{MAX_LANE_BYTES} bytes: {_CURE}"
             )
+        if not self.lane_counts:
+            object.__setattr__(self, "lane_counts", (len(self.lanes),))
+        if not are_lane_counts(self.lane_counts, len(self.lanes)):
+            raise OptionsError(
+                f"an address whose {len(self.lanes)} lanes do not belong to 1 to "
+                f"{MAX_WORKER_COUNT} workers of 1 to {MAX_WORKER_LANE_COUNT} lanes: {_CURE}"
+            )
 
     def __str__(self) -> str:
         """Return the text that `parse` reads."""
-        lanes = ",".join(
-            base64.urlsafe_b64encode(lane).rstrip(b"=").decode("ascii") for lane in self.lanes
-        )
+        words = [base64.urlsafe_b64encode(lane).rstrip(b"=").decode() for lane in self.lanes]
+        first = 0
+        workers = []
+        for count in self.lane_counts:
+            workers.append(",".join(words[first : first + count]))
+            first += count
+        lanes = "+".join(workers)
         provider = quote(self.provider, safe="")
         return f"{_PREFIX}:{self.version}:{provider}:{self.incarnation.hex()}:{lanes}"
 
@@ -102,7 +117,8 @@ class Address:
             return cls(
                 provider=unquote(provider, errors="strict"),
                 incarnation=bytes.fromhex(incarnation),
-                lanes=tuple(_decode_lane(lane) for lane in lanes.split(",")),
+                lanes=tuple(_decode_lane(lane) for lane in re.split("[,+]", lanes)),
+                lane_counts=tuple(worker.count(",") + 1 for worker in lanes.split("+")),
                 version=int(version),
             )
         except OptionsError:
@@ -133,6 +149,16 @@ def are_lanes(value: object) -> bool:
         isinstance(value, tuple)
         and 0 < len(value) <= MAX_LANE_COUNT
         and all(isinstance(lane, bytes) and 0 < len(lane) <= MAX_LANE_BYTES for lane in value)
+    )
+
+
+def are_lane_counts(value: object, total: int) -> bool:
+    """Whether it can be the number of lanes of each worker, `total` in all."""
+    return (
+        isinstance(value, tuple)
+        and 0 < len(value) <= MAX_WORKER_COUNT
+        and all(type(count) is int and 0 < count <= MAX_WORKER_LANE_COUNT for count in value)
+        and sum(value) == total
     )
 
 

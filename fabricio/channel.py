@@ -111,19 +111,33 @@ class Channel:
         """Frames that came twice and were dropped."""
         return self._stream.duplicate_count if self._stream is not None else 0
 
-    def attach(self, remote_peer: int, remote_cookie: int) -> None:
-        """Tell the engine how the peer calls us.
+    def slots(self) -> tuple[int, ...]:
+        """Return what the engine calls the peer, on each path."""
+        lib, handle = self.engine.lib, self.engine.handle
+        count = lib.fab_peer_path_count(handle, self.peer)
+        return tuple(lib.fab_peer_slot(handle, self.peer, path) for path in range(count))
 
-        Raises: FabricError: the engine refuses.
+    def attach(self, remote_slots: tuple[int, ...], remote_cookie: int) -> None:
+        """Tell the engine what the peer calls us, on each path.
+
+        Raises: RemoteProtocolError: another number of paths; FabricError: the engine refuses.
         """
         engine = self.engine
-        rc = engine.lib.fab_peer_attach(engine.handle, self.peer, remote_peer, remote_cookie)
+        count = engine.lib.fab_peer_path_count(engine.handle, self.peer)
+        if len(remote_slots) != count:
+            raise RemoteProtocolError(
+                f"the peer names {len(remote_slots)} paths, and {count} lead there: install the "
+                "same release of fabricio on both"
+            )
+        slots = engine.ffi.new("uint32_t[]", remote_slots)
+        rc = engine.lib.fab_peer_attach(engine.handle, self.peer, slots, count, remote_cookie)
         check(rc, "fab_peer_attach", provider=engine.provider)
 
     def open(
         self,
         incarnation: bytes,
         *,
+        lane_count: int,
         frame_bytes: int,
         max_message_bytes: int,
         send_window_bytes: int,
@@ -132,13 +146,14 @@ class Channel:
 
         Args:
             incarnation: the peer's; regions in its messages must bear it.
+            lane_count: of all lanes of the peer; they must have as many keys, or one.
             frame_bytes: the smaller of both sides'.
             max_message_bytes: likewise.
             send_window_bytes: the peer's receive window.
 
         Raises: RemoteProtocolError: the peer's limits or first frames make no sense.
         """
-        self._sharing.open(incarnation)
+        self._sharing.open(incarnation, lane_count)
         try:
             self._stream = MessageStream(
                 frame_bytes=frame_bytes,

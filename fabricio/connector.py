@@ -123,7 +123,7 @@ class Connector:
         self._attempts[attempt.name] = attempt
         channel.on_failure = attempt.over.set
         try:
-            mine = Hello(attempt=attempt.name, **own_terms(engine, channel.peer, cookie))
+            mine = Hello(attempt=attempt.name, **own_terms(channel, cookie))
             theirs = await self._ask(channel, mine, attempt)
             check_compatible(mine, theirs)
             if theirs.incarnation != address.incarnation:
@@ -164,7 +164,7 @@ class Connector:
                     channel.remove()
             added.set(error)
 
-        add_peer(self._engine, address.lanes, cookie, on_added)
+        add_peer(self._engine, address.lanes, address.lane_counts, cookie, on_added)
         try:
             await added.wait()
         except BaseException:

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from fabricio._ffi._native import Engine as Handle
     from fabricio.channel import Channel
     from fabricio.options import FabricOptions
+    from fabricio.placement import WorkerPlan
 
 _EXIT_WAIT_S = 5.0
 _WINDOW_SLACK_BYTES = 1 << 20
@@ -75,6 +76,7 @@ class Engine:
         reader: gives out completions.
         options: as it was opened.
         provider: the provider asked for.
+        plans: the NICs and the CPU of each worker.
         incarnation: random name of this opening.
         attributes: what was opened; set by `open`.
         address: where peers find it; set by `open`.
@@ -94,6 +96,7 @@ class Engine:
         loop: asyncio.AbstractEventLoop,
         options: FabricOptions,
         provider: str,
+        plans: tuple[WorkerPlan, ...],
     ) -> None:
         """Start the workers; `open` waits for them.
 
@@ -102,6 +105,7 @@ class Engine:
             loop: the running loop.
             options: everything but the provider is taken from here.
             provider: exact libfabric name.
+            plans: one for each worker.
 
         Raises: FabricError: threads or descriptors ran out.
         """
@@ -109,6 +113,7 @@ class Engine:
         self.loop = loop
         self.options = options
         self.provider = provider
+        self.plans = plans
         self.incarnation = secrets.token_bytes(16)
         self.dependents: set[Dependent] = set()
         self.channels: set[Channel] = set()
@@ -141,8 +146,13 @@ class Engine:
             await self._opened.wait()
             struct = self.ffi.new("struct fab_attributes *")
             self.lib.fab_engine_attributes(self.handle, struct)
-            self.attributes = FabricAttributes.from_struct(self.ffi, struct)
-            self.address = Address(self.attributes.provider, self.incarnation, self._lanes())
+            counts = tuple(
+                self.lib.fab_engine_lane_count(self.handle, worker)
+                for worker in range(struct.worker_count)
+            )
+            self.attributes = FabricAttributes.from_struct(self.ffi, struct, counts)
+            provider = self.attributes.provider
+            self.address = Address(provider, self.incarnation, self._lanes(counts), counts)
         except BaseException:
             await self.close()
             raise
@@ -311,14 +321,15 @@ class Engine:
         failure = completion.failure or (completion.status, 0, "", "")
         return error_from(failure, operation=operation, provider=self.provider)
 
-    def _lanes(self) -> tuple[bytes, ...]:
-        attributes = self.attributes
-        buffer = self.ffi.new("char[]", attributes.address_bytes)
+    def _lanes(self, counts: tuple[int, ...]) -> tuple[bytes, ...]:
+        length = self.attributes.address_bytes
+        buffer = self.ffi.new("char[]", length)
         lanes = []
-        for lane in range(attributes.worker_count * attributes.lane_count):
-            rc = self.lib.fab_engine_address(self.handle, lane, buffer, attributes.address_bytes)
-            check(rc, "fi_getname", provider=self.provider)
-            lanes.append(self.ffi.buffer(buffer)[:])
+        for worker, count in enumerate(counts):
+            for lane in range(count):
+                rc = self.lib.fab_engine_address(self.handle, worker, lane, buffer, length)
+                check(rc, "fi_getname", provider=self.provider)
+                lanes.append(self.ffi.buffer(buffer)[:])
         return tuple(lanes)
 
     def _options_struct(self) -> tuple[FabOptions, list[CData]]:
@@ -326,15 +337,27 @@ class Engine:
         options = self.options
         struct = self.ffi.new("struct fab_options *")
         keep: list[CData] = []
-        texts = {"provider": self.provider, "source": options.source, "domain": options.domain}
-        for name, text in texts.items():
-            if text is not None:
-                keep.append(self.ffi.new("char[]", text.encode()))
-                setattr(struct, name, keep[-1])
+
+        def text(value: str | None) -> CData:
+            if value is None:
+                return self.ffi.NULL
+            keep.append(self.ffi.new("char[]", value.encode()))
+            return keep[-1]
+
+        struct.provider = text(self.provider)
+        struct.source = text(options.source)
+        plans = self.ffi.new("struct fab_plan[]", len(self.plans))
+        for struct_plan, plan in zip(plans, self.plans, strict=True):
+            nics = self.ffi.new("const char *[]", [text(nic) for nic in plan.nics])
+            sources = self.ffi.new("const char *[]", [text(source) for source in plan.sources])
+            struct_plan.nics, struct_plan.sources = nics, sources
+            struct_plan.lane_count = len(plan.nics)
+            struct_plan.cpu = -1 if plan.cpu is None else plan.cpu
+            keep += [nics, sources]
+        keep.append(plans)
+        struct.plans, struct.worker_count = plans, len(self.plans)
         busy = options.polling == "busy"
         struct.polling = self.lib.FAB_POLLING_BUSY if busy else self.lib.FAB_POLLING_ADAPTIVE
-        struct.worker_count = 1
-        struct.lane_count = 1
         struct.frame_bytes = options.frame_bytes
         struct.receive_count = options.receive_count
         struct.quantum = options.quantum or 0
@@ -343,6 +366,7 @@ class Engine:
         struct.max_operation_bytes = options.max_operation_bytes or 0
         struct.segments = options.segments or 0
         struct.merge = options.merge
+        struct.stripe_bytes = options.stripe_bytes or 0
         struct.spin_ns = max(1, round(options.spin_us * 1e3))  # 0 would mean the default
         struct.nap_ns = round(options.nap_us * 1e3)
         struct.peer_timeout_ns = round(options.peer_timeout_s * 1e9)

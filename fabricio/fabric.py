@@ -3,28 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-import errno
-import os
 import warnings
 import weakref
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import TYPE_CHECKING, Any, Self
 
 from fabricio import handshake
-from fabricio._ffi import native
 from fabricio.acceptor import Acceptor
 from fabricio.connector import Connector
-from fabricio.engine import Engine
 from fabricio.errors import (
     ClosedResourceError,
-    FabricError,
-    FabricioError,
-    NoProviderError,
     RemoteProtocolError,
 )
 from fabricio.listener import Listener
 from fabricio.memory import Access, MemoryRegion
+from fabricio.opening import open_engine
 from fabricio.options import FabricOptions
 from fabricio.statistics import FabricStatistics
 from fabricio.waiting import Once
@@ -32,21 +25,10 @@ from fabricio.waiting import Once
 if TYPE_CHECKING:
     from types import TracebackType
 
-    from fabricio._ffi._native import FFI, Lib
     from fabricio.address import Address
     from fabricio.endpoint import Endpoint
+    from fabricio.engine import Engine
     from fabricio.statistics import FabricAttributes
-
-PROVIDER_VARIABLE = "FABRICIO_PROVIDER"
-
-# What is tried where nobody names a provider. Not shm: it reaches this host only.
-_AUTOMATIC = ("efa", "verbs", "tcp")
-# Providers whose reliable datagrams some libfabric versions offer under this layer only.
-_LAYERED = ("verbs", "tcp")
-_LAYER = ";ofi_rxm"
-
-# Codes by which a provider says that it is not there.
-_ABSENT = {errno.ENODATA, errno.ENOSYS, errno.ENODEV, errno.ENOENT}
 
 
 class Fabric:
@@ -99,14 +81,15 @@ class Fabric:
 
         Returns: the Fabric.
         Raises: NoLibfabricError: there is none to load; NoProviderError: the provider does not
-            exist here; FabricError: it cannot be opened; ClosedResourceError: entered before.
+            exist here; OptionsError: NICs, GPUs or CPUs that are not here; FabricError: it cannot
+            be opened; ClosedResourceError: entered before.
         Cancellation: everything is closed before CancelledError is raised.
         """
         if self._entered:
             raise ClosedResourceError("a Fabric is entered once: make another")
         self._entered = True
         loop = asyncio.get_running_loop()
-        engine = await self._open(loop, await _load(loop))
+        engine = await open_engine(loop, self._options)
         self._engine = engine
         self._closed = Once(loop)
         self._connector = Connector(engine)
@@ -254,30 +237,6 @@ class Fabric:
             if failure is not None:
                 raise failure
 
-    async def _open(self, loop: asyncio.AbstractEventLoop, library: tuple[FFI, Lib]) -> Engine:
-        """Open the provider asked for, or the first that works."""
-        asked = self._options.provider or os.environ.get(PROVIDER_VARIABLE) or None
-        names = (asked,) if asked is not None else _AUTOMATIC
-        failures: list[FabricioError] = []
-        for name in names:
-            for provider in (name, name + _LAYER) if name in _LAYERED else (name,):
-                try:
-                    engine = Engine(library, loop, self._options, provider)
-                    await engine.open()
-                except FabricError as error:
-                    if asked is not None and error.code not in _ABSENT:
-                        raise
-                    failures.append(error)
-                except NoProviderError as error:
-                    failures.append(error)
-                else:
-                    return engine
-        what = f"provider {asked!r} is not" if asked else f"none of {', '.join(names)} is"
-        raise NoProviderError(
-            f"{what} usable here: {'; '.join(map(str, failures))}. Run `fabricio info` to see what "
-            f"libfabric offers, and choose with provider= or {PROVIDER_VARIABLE}"
-        ) from failures[-1]
-
     def _running(self) -> Engine:
         """Return the engine, if there is one to ask."""
         if self._engine is None:
@@ -295,17 +254,6 @@ class Fabric:
             raise ClosedResourceError("this Fabric is closed: open another")
         engine.check()
         return engine
-
-
-async def _load(loop: asyncio.AbstractEventLoop) -> tuple[FFI, Lib]:
-    """Load libfabric and the engine: that reads files, so not on the loop."""
-    if native.cache_info().currsize:
-        return native()
-    pool = ThreadPoolExecutor(1, thread_name_prefix="fabricio-load")
-    try:
-        return await loop.run_in_executor(pool, native)
-    finally:
-        pool.shutdown(wait=False)  # the thread ends by itself, now
 
 
 def _route_hello(acceptor: Acceptor, connector: Connector, data: bytes) -> None:

@@ -16,10 +16,20 @@ from typing import Any, ClassVar, Self
 
 import msgpack
 
-from fabricio.address import INCARNATION_BYTES, are_lanes, is_provider
+from fabricio.address import (
+    INCARNATION_BYTES,
+    are_lane_counts,
+    are_lanes,
+    is_provider,
+)
 from fabricio.errors import RemoteProtocolError
 from fabricio.frames import MIN_CHARGE_BYTES, MIN_FRAME_BYTES
-from fabricio.options import MAX_FRAME_BYTES, MAX_MESSAGE_BYTES, MAX_WINDOW_BYTES
+from fabricio.options import (
+    MAX_FRAME_BYTES,
+    MAX_MESSAGE_BYTES,
+    MAX_WINDOW_BYTES,
+    MAX_WORKER_COUNT,
+)
 
 MAGIC = "fabricio"
 PROTOCOL_VERSION = 1
@@ -31,7 +41,6 @@ _MAX_IMMEDIATE_BYTES = 64
 # Field name -> least and greatest value.
 _RANGES = {
     "version": (0, (1 << 32) - 1),
-    "slot": (0, (1 << 16) - 1),
     "cookie": (0, (1 << 64) - 1),
     "immediate_bytes": (0, _MAX_IMMEDIATE_BYTES),
     "max_message_bytes": (1, MAX_MESSAGE_BYTES),
@@ -82,8 +91,9 @@ class Terms(_Greeting):
         version: of the protocol.
         provider: name of the opened provider.
         incarnation: 16 bytes of this start of the Fabric.
-        lanes: raw fabric address of each lane.
-        slot: the sender's number for this peer, to be put into every frame to it.
+        lanes: raw fabric address of each lane, worker by worker.
+        lane_counts: how many lanes each worker has.
+        slots: what the sender calls this peer on each path, to be put into every frame to it.
         cookie: random number, likewise.
         immediate_bytes: size of immediate data that the provider carries.
         max_message_bytes: longest message that it takes.
@@ -94,7 +104,8 @@ class Terms(_Greeting):
     provider: str
     incarnation: bytes
     lanes: tuple[bytes, ...]
-    slot: int
+    lane_counts: tuple[int, ...]
+    slots: tuple[int, ...]
     cookie: int
     immediate_bytes: int
     max_message_bytes: int
@@ -105,6 +116,8 @@ class Terms(_Greeting):
         """Check every field, then those that depend on each other."""
         # slots=True makes a new class, which the zero-argument super() does not know.
         _Greeting.__post_init__(self)
+        if not are_lane_counts(self.lane_counts, len(self.lanes)):
+            raise ValueError(f"lane_counts do not make {len(self.lanes)} lanes")
         least = self.max_message_bytes + MIN_CHARGE_BYTES
         if self.receive_window_bytes < least:
             raise ValueError(
@@ -242,5 +255,18 @@ def _check_field(name: str, value: object) -> None:
     elif name == "lanes":
         if not are_lanes(value):
             raise ValueError("lanes are not a list of addresses")
+    elif name == "lane_counts":
+        pass  # checked with the lanes
+    elif name == "slots":
+        if not _are_slots(value):
+            raise ValueError("slots are not a list of numbers below 65536")
     elif not isinstance(value, str) or len(value) > MAX_REASON_CHARACTERS:
         raise ValueError(f"{name} is not a text of at most {MAX_REASON_CHARACTERS} characters")
+
+
+def _are_slots(value: object) -> bool:
+    return (
+        isinstance(value, tuple)
+        and 0 < len(value) <= MAX_WORKER_COUNT
+        and all(type(slot) is int and 0 <= slot < 1 << 16 for slot in value)
+    )

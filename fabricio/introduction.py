@@ -25,7 +25,8 @@ class OwnTerms(TypedDict):
     provider: str
     incarnation: bytes
     lanes: tuple[bytes, ...]
-    slot: int
+    lane_counts: tuple[int, ...]
+    slots: tuple[int, ...]
     cookie: int
     immediate_bytes: int
     max_message_bytes: int
@@ -33,14 +34,16 @@ class OwnTerms(TypedDict):
     frame_bytes: int
 
 
-def own_terms(engine: Engine, slot: int, cookie: int) -> OwnTerms:
-    """Say who we are, to a peer that has our slot `slot`."""
+def own_terms(channel: Channel, cookie: int) -> OwnTerms:
+    """Say who we are, and what we call this peer."""
+    engine = channel.engine
     attributes, options = engine.attributes, engine.options
     return OwnTerms(
         provider=attributes.provider,
         incarnation=engine.incarnation,
         lanes=engine.address.lanes,
-        slot=slot,
+        lane_counts=engine.address.lane_counts,
+        slots=channel.slots(),
         cookie=cookie,
         immediate_bytes=attributes.immediate_bytes,
         max_message_bytes=options.max_message_bytes,
@@ -52,6 +55,7 @@ def own_terms(engine: Engine, slot: int, cookie: int) -> OwnTerms:
 def add_peer(
     engine: Engine,
     lanes: tuple[bytes, ...],
+    lane_counts: tuple[int, ...],
     cookie: int,
     on_added: Callable[[Channel | None, FabricioError | None], object],
 ) -> None:
@@ -59,7 +63,8 @@ def add_peer(
 
     Args:
         engine: the engine.
-        lanes: raw address of each of the peer's lanes.
+        lanes: raw address of each of the peer's lanes, worker by worker.
+        lane_counts: how many lanes each of its workers has.
         cookie: random number that the peer must put into every frame.
         on_added: called once, with the channel of the new slot or with why there is none.
 
@@ -78,7 +83,15 @@ def add_peer(
 
     token = engine.reader.expect(added)
     addresses = b"".join(lanes)
-    rc = engine.lib.fab_peer_add(engine.handle, token, cookie, addresses, len(lanes[0]), len(lanes))
+    rc = engine.lib.fab_peer_add(
+        engine.handle,
+        token,
+        cookie,
+        addresses,
+        len(lanes[0]),
+        engine.ffi.new("uint32_t[]", lane_counts),
+        len(lane_counts),
+    )
     if rc < 0:
         engine.reader.forget(token)
     check(rc, "fi_av_insert", provider=engine.provider)
@@ -94,10 +107,12 @@ def introduce(channel: Channel, theirs: Terms) -> Endpoint:
     Raises: RemoteProtocolError: its limits make no sense; FabricError: the engine refuses.
     """
     engine = channel.engine
-    channel.attach(theirs.slot, theirs.cookie)
-    endpoint = Endpoint(channel, Address(theirs.provider, theirs.incarnation, theirs.lanes))
+    channel.attach(theirs.slots, theirs.cookie)
+    address = Address(theirs.provider, theirs.incarnation, theirs.lanes, theirs.lane_counts)
+    endpoint = Endpoint(channel, address)
     channel.open(
         theirs.incarnation,
+        lane_count=len(theirs.lanes),
         frame_bytes=min(engine.attributes.frame_bytes, theirs.frame_bytes),
         max_message_bytes=min(engine.options.max_message_bytes, theirs.max_message_bytes),
         send_window_bytes=theirs.receive_window_bytes,

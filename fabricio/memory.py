@@ -111,6 +111,7 @@ class MemoryRegion:
         length_bytes: at least 1.
         access: what peers may be granted at most: "", "r", "w" or "rw".
         path: "direct": the NIC reaches the memory itself.
+        workers: bit mask of the engine's workers that have it registered.
         engine: the engine it is registered with.
         holders: channels that a message with a part of it was made for.
 
@@ -137,8 +138,16 @@ class MemoryRegion:
         self._token = engine.reader.expect(self._on_completion)
         out = engine.ffi.new("struct fab_region **")
         key = secrets.randbits(8 * min(engine.attributes.key_bytes, 8))
+        self.workers = (1 << len(engine.address.lane_counts)) - 1
         rc = lib.fab_region_register(
-            engine.handle, self._token, self.address, self.length_bytes, access, key, out
+            engine.handle,
+            self._token,
+            self.address,
+            self.length_bytes,
+            access,
+            key,
+            self.workers,
+            out,
         )
         if rc < 0:
             engine.reader.forget(self._token)
@@ -228,15 +237,18 @@ class MemoryRegion:
         """Encode a part of the region for a message."""
         self.check_open()
         lib = self.engine.lib
-        attributes = self.engine.attributes
-        lanes = range(attributes.worker_count * attributes.lane_count)
         return Descriptor(
             access,
             self.engine.incarnation,
             self._token,
             lib.fab_region_base(self._handle) + offset_bytes,
             length_bytes,
-            tuple(lib.fab_region_key(self._handle, lane) for lane in lanes),
+            self.workers,
+            tuple(
+                lib.fab_region_key(self._handle, worker, lane)
+                for worker, count in enumerate(self.engine.address.lane_counts)
+                for lane in range(count)
+            ),
         ).encode()
 
     def check_open(self) -> Region:

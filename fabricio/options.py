@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Self, get_args
 
@@ -16,6 +17,11 @@ MAX_FRAME_BYTES = 1 << 24
 # msgpack's own lengths and the length in a frame's header are 32 bits wide.
 MAX_MESSAGE_BYTES = (1 << 32) - 1
 MAX_WINDOW_BYTES = 1 << 40
+MIN_STRIPE_BYTES = 4096
+
+# What the engine can hold (fab_engine_limits).
+MAX_WORKER_COUNT = 64
+MAX_WORKER_LANE_COUNT = 64
 
 _MAX_U32 = (1 << 32) - 1
 _MAX_U64 = (1 << 64) - 1
@@ -30,7 +36,16 @@ class FabricOptions:
             environment variable `FABRICIO_PROVIDER`, else the first of efa, verbs and tcp that
             opens. shm is never chosen by itself, since it reaches this host only.
         source: numeric address to send from and listen on; None: the provider's choice.
-        domain: NIC by libfabric's name for it, such as "rdmap79s0-rdm"; None: the first.
+        nics: NICs by libfabric's names for them, such as "rdmap79s0-rdm" or "eth0", as `fabricio
+            topo` lists them. None: all that are on PCI and up; of others (tcp, shm) one.
+        gpus: only the GPUs with these numbers or PCI addresses, and the NICs near them.
+        nics_per_gpu: at most so many NICs of each group; None: all.
+        workers: engine threads, over which the NICs are dealt. None: one for each group of
+            `fabricio topo`.
+        pin: whether each worker is pinned to a CPU near its NICs, or the CPUs to take. None: as
+            True where NICs are on PCI, else as False.
+        stripe_bytes: longer pages are cut over NICs, and a transfer uses as many workers as it
+            has pieces of this length; at least 4096.
         polling: "adaptive" spins for `spin_us` after work and then sleeps; "busy" never sleeps
             and costs one core.
         spin_us: microseconds that a worker spins without work before it sleeps; 0 or more.
@@ -57,7 +72,12 @@ class FabricOptions:
 
     provider: str | None = None
     source: str | None = None
-    domain: str | None = None
+    nics: tuple[str, ...] | None = None
+    gpus: tuple[int | str, ...] | None = None
+    nics_per_gpu: int | None = None
+    workers: int | None = None
+    pin: bool | tuple[int, ...] | None = None
+    stripe_bytes: int = 1 << 20
     polling: Polling = "adaptive"
     spin_us: float = 200.0
     nap_us: float = 2000.0
@@ -80,8 +100,14 @@ class FabricOptions:
         Raises:
             OptionsError: names the option, its value and the cure.
         """
-        for name in ("provider", "source", "domain"):
+        for name in ("provider", "source"):
             self._check_text(name)
+        self._check_list("nics", str)
+        self._check_list("gpus", (int, str))
+        self._check_pin()
+        self._check_integer("nics_per_gpu", 1, MAX_WORKER_LANE_COUNT, optional=True)
+        self._check_integer("workers", 1, MAX_WORKER_COUNT, optional=True)
+        self._check_integer("stripe_bytes", MIN_STRIPE_BYTES, _MAX_U64)
         if self.polling not in get_args(Polling):
             raise _wrong("polling", self.polling, 'use "adaptive" or "busy"')
         self._check_number("spin_us", minimum=0.0, open_end=False)
@@ -150,6 +176,21 @@ class FabricOptions:
             return
         if not isinstance(value, str) or not value or not value.isprintable() or len(value) > 63:
             raise _wrong(name, value, "use a printable name of 1 to 63 characters, or None")
+
+    def _check_list(self, name: str, kinds: type | tuple[type, ...]) -> None:
+        """Check a sequence of names or numbers, and keep it as a tuple."""
+        value = getattr(self, name)
+        if value is None:
+            return
+        if isinstance(value, str) or not isinstance(value, Sequence) or not value:
+            raise _wrong(name, value, "use a list with one entry at least, or None")
+        if not all(isinstance(one, kinds) and not isinstance(one, bool) for one in value):
+            raise _wrong(name, value, "use what `fabricio topo` shows")
+        object.__setattr__(self, name, tuple(value))
+
+    def _check_pin(self) -> None:
+        if self.pin is not None and not isinstance(self.pin, bool):
+            self._check_list("pin", int)
 
     def _check_number(self, name: str, *, minimum: float, open_end: bool) -> None:
         value = getattr(self, name)

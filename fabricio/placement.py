@@ -21,14 +21,14 @@ class WorkerPlan:
     """One worker.
 
     Attributes:
-        nics: libfabric's domain names, one a lane.
+        nics: libfabric's domain names, one a lane; None: the one with the source address.
         sources: for each NIC the IP address to open it with; None where it has none.
         gpus: the GPUs whose memory it serves.
         numa_node: where NICs and GPUs are; None: unknown.
         cpu: the CPU to pin its thread to; None: do not pin.
     """
 
-    nics: tuple[str, ...]
+    nics: tuple[str | None, ...]
     sources: tuple[str | None, ...]
     gpus: tuple[Gpu, ...]
     numa_node: int | None
@@ -41,6 +41,8 @@ def plan_workers(
     nics: Sequence[str] | None = None,
     gpus: Sequence[int | str] | None = None,
     nics_per_gpu: int | None = None,
+    workers: int | None = None,
+    source: str | None = None,
     pin: bool | Sequence[int] = True,
 ) -> tuple[WorkerPlan, ...]:
     """Choose workers: one for each group, with its NICs.
@@ -53,6 +55,9 @@ def plan_workers(
         nics: only these, by `Nic.domain`; groups without any of them have no worker.
         gpus: only groups with these, by `Gpu.index` or by PCI address.
         nics_per_gpu: at most as many NICs of each group; at least 1.
+        workers: deal the NICs over so many instead; with more workers than NICs several open the
+            same one.
+        source: IP address to open every NIC with; None: one of its own.
         pin: True: each worker to a CPU of its own, near its NICs; where there are fewer cores than
             workers none is pinned, since the system shares them better. False: none. CPUs: to
             these, those on the worker's node first; at least one a worker.
@@ -75,6 +80,8 @@ def plan_workers(
             f"no NIC is up: there are {_names(topology.nics)}; bring one up, or use another "
             "provider"
         )
+    if workers is not None:
+        groups = _dealt(groups, workers)
     cpus: Sequence[int | None]
     if pin is False:
         cpus = [None] * len(groups)
@@ -85,7 +92,7 @@ def plan_workers(
     return tuple(
         WorkerPlan(
             nics=tuple(nic.domain for nic in group.nics),
-            sources=tuple(nic.source for nic in group.nics),
+            sources=tuple(source or nic.source for nic in group.nics),
             gpus=group.gpus,
             numa_node=group.numa_node,
             cpu=cpu,
@@ -235,6 +242,33 @@ def _reduced(group: Group, nics_per_gpu: int | None) -> Group:
         first = next((nic for nic in group.nics if nic.reaches_others), group.nics[0])
         return replace(group, nics=(first,))
     return replace(group, nics=group.nics[:nics_per_gpu])
+
+
+def _dealt(groups: Sequence[Group], workers: int) -> list[Group]:
+    """Deal the groups' NICs, in order and evenly, over so many groups."""
+    pairs = [(group, nic) for group in groups for nic in group.nics]
+    while len(pairs) < workers:
+        pairs += pairs
+    if len(pairs) > workers > sum(len(group.nics) for group in groups):
+        pairs = pairs[:workers]
+    bounds = [len(pairs) * place // workers for place in range(workers + 1)]
+    dealt = []
+    for index in range(workers):
+        part = pairs[bounds[index] : bounds[index + 1]]
+        homes = list(dict.fromkeys(group.index for group, _ in part))
+        nodes = {group.numa_node for group, _ in part}
+        first = part[0][0]
+        dealt.append(
+            replace(
+                first,
+                index=index,
+                gpus=tuple(dict.fromkeys(g for group, _ in part for g in group.gpus)),
+                nics=tuple(nic for _, nic in part),
+                numa_node=first.numa_node if len(nodes) == 1 else None,
+                cpus=first.cpus if len(homes) == 1 else (),
+            )
+        )
+    return dealt
 
 
 def _pool(topology: Topology, cpus: Sequence[int], need: int) -> list[Core]:

@@ -85,11 +85,12 @@ class RemoteRegion:
         length_bytes: 0 or more.
         access: "r", "w" or "rw".
         base: address of the first byte, as the provider wants it named.
-        key: remote key.
+        workers: bit mask of the peer's workers that have it registered.
+        keys: remote keys of the peer's lanes, or one for all.
         grant: shared with all that the peer's region was sliced into.
     """
 
-    __slots__ = ("access", "base", "endpoint", "grant", "key", "length_bytes")
+    __slots__ = ("access", "base", "endpoint", "grant", "keys", "length_bytes", "workers")
 
     def __init__(
         self,
@@ -97,7 +98,8 @@ class RemoteRegion:
         base: int,
         length_bytes: int,
         access: Access,
-        key: int,
+        workers: int,
+        keys: tuple[int, ...],
         grant: Grant,
     ) -> None:
         """Keep what a descriptor said."""
@@ -105,15 +107,22 @@ class RemoteRegion:
         self.base = base
         self.length_bytes = length_bytes
         self.access = access
-        self.key = key
+        self.workers = workers
+        self.keys = keys
         self.grant = grant
 
     @classmethod
     def from_descriptor(cls, endpoint: object, descriptor: Descriptor, grant: Grant) -> Self:
         """Bind a descriptor to the endpoint that it came over."""
-        access = ACCESS_NAMES[descriptor.access]
-        base, length, key = descriptor.base, descriptor.length_bytes, descriptor.keys[0]
-        return cls(endpoint, base, length, access, key, grant)
+        return cls(
+            endpoint,
+            descriptor.base,
+            descriptor.length_bytes,
+            ACCESS_NAMES[descriptor.access],
+            descriptor.workers,
+            descriptor.keys,
+            grant,
+        )
 
     def __repr__(self) -> str:
         """Show length, access and state, never the key."""
@@ -127,7 +136,13 @@ class RemoteRegion:
         """
         start, stop = slice_bounds(key, self.length_bytes)
         return RemoteRegion(
-            self.endpoint, self.base + start, stop - start, self.access, self.key, self.grant
+            self.endpoint,
+            self.base + start,
+            stop - start,
+            self.access,
+            self.workers,
+            self.keys,
+            self.grant,
         )
 
 

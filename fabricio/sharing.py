@@ -42,13 +42,15 @@ class Sharing:
         self._outbox = outbox
         self._endpoint = endpoint
         self._incarnation = b""
+        self._lane_count = 0
         self._grants: weakref.WeakValueDictionary[int, Grant] = weakref.WeakValueDictionary()
         self._revocations: dict[int, Callable[[], object]] = {}  # of our regions, unanswered
         self._ended = False
 
-    def open(self, incarnation: bytes) -> None:
-        """Take the peer's incarnation, which its regions must bear."""
+    def open(self, incarnation: bytes, lane_count: int) -> None:
+        """Take the peer's incarnation and number of lanes, which its regions must bear."""
         self._incarnation = incarnation
+        self._lane_count = lane_count
 
     @property
     def revoking(self) -> bool:
@@ -71,6 +73,11 @@ class Sharing:
             raise RemoteProtocolError(
                 "the peer sent a region that is not its own, or not any more since its Fabric was "
                 "opened anew: have it share what it has registered with the Fabric of this endpoint"
+            )
+        if len(descriptor.keys) not in (1, self._lane_count):
+            raise RemoteProtocolError(
+                f"the peer sent a region with {len(descriptor.keys)} keys, and has "
+                f"{self._lane_count} lanes: install the same release of fabricio on both"
             )
         grant = self._grants.get(descriptor.region)
         if grant is None:

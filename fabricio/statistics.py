@@ -17,8 +17,8 @@ class FabricAttributes:
         provider: libfabric's name of it.
         domain: libfabric's name of the NIC.
         worker_count: engine threads.
-        lane_count: NICs per worker.
-        address_bytes: length of the fabric address of one lane.
+        lane_counts: NICs of each worker.
+        address_bytes: length of the longest fabric address of all lanes.
         frame_bytes: largest frame, header of the message layer included.
         immediate_bytes: immediate data that one operation carries.
         key_bytes: length of a remote key.
@@ -32,7 +32,7 @@ class FabricAttributes:
     provider: str
     domain: str
     worker_count: int
-    lane_count: int
+    lane_counts: tuple[int, ...]
     address_bytes: int
     frame_bytes: int
     immediate_bytes: int
@@ -44,9 +44,11 @@ class FabricAttributes:
     max_operation_bytes: int
 
     @classmethod
-    def from_struct(cls, ffi: FFI, struct: FabAttributes) -> Self:
-        """Copy a `struct fab_attributes`."""
-        values: dict[str, Any] = {field.name: getattr(struct, field.name) for field in fields(cls)}
+    def from_struct(cls, ffi: FFI, struct: FabAttributes, lane_counts: tuple[int, ...]) -> Self:
+        """Copy a `struct fab_attributes`, and what it does not say."""
+        names = {field.name for field in fields(cls)} - {"lane_counts"}
+        values: dict[str, Any] = {name: getattr(struct, name) for name in names}
+        values["lane_counts"] = lane_counts
         for name in ("provider", "domain"):
             values[name] = ffi.string(values[name]).decode("utf-8", "replace")
         for name in ("virtual_addresses", "wait_fd"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import errno
 from typing import TYPE_CHECKING, Final
 
 from fabricio._ffi.check import check
@@ -15,7 +16,7 @@ from fabricio.transfer import Transfer
 from fabricio.waiting import Once
 
 if TYPE_CHECKING:
-    from fabricio._ffi._native import CData
+    from fabricio._ffi._native import CData, FabRemote
     from fabricio.channel import Channel
     from fabricio.pages import Fault, Indices
 
@@ -48,6 +49,7 @@ class Submitter:
         self._position = engine.ffi.new("uint64_t *")
         self._first = engine.ffi.new("uint64_t *")
         self._out = engine.ffi.new("struct fab_transfer **")
+        self._remote = engine.ffi.new("struct fab_remote *")
         self._sequence = 0
         self._faults: dict[int, Fault] = {
             lib.FAB_PAGES_LOCAL_RANGE: "local_range",
@@ -193,6 +195,16 @@ class Submitter:
         if found:
             raise layout.fault(self._faults[found], self._position[0], self._first[0])
 
+    def _remote_struct(self, remote: RemoteRegion) -> FabRemote:
+        """Name the peer's region for one call."""
+        struct = self._remote
+        struct.base = remote.base
+        struct.workers = remote.workers
+        self._keys = self._engine.ffi.new("uint64_t[]", remote.keys)  # for as long as the call
+        struct.keys = self._keys
+        struct.key_count = len(remote.keys)
+        return struct
+
     def _indices(self, indices: Indices | None) -> CData:
         """Return a pointer that is valid for as long as `indices` is held."""
         ffi = self._engine.ffi
@@ -228,8 +240,7 @@ class Submitter:
             token,
             self._sequence,
             region.check_open(),
-            remote.base,
-            remote.key,
+            self._remote_struct(remote),
             self._pages,
             self._out,
         )
@@ -237,6 +248,11 @@ class Submitter:
             engine.reader.forget(token)
             if number:
                 channel.outbox.withdraw(number)
+            if rc == -errno.EINVAL:
+                raise RegionError(
+                    "no path leads from the NICs that have the local region to those that have "
+                    "the remote one: register one of them for all NICs"
+                )
             check(rc, "fab_transfer_start", provider=engine.provider)
         transfer.started(self._out[0], region, remote.grant)
         channel.transfers.add(transfer)

@@ -143,7 +143,7 @@ def list_nics(provider: str | None = None) -> tuple[Nic, ...]:
     Source: fi_getinfo(3), fi_nic(3).
     """
     asked = provider or os.environ.get(PROVIDER_VARIABLE) or None
-    for name in _provider_names(asked):
+    for name in provider_names(asked):
         try:
             found = _merge(_rows_of(name))
         except FabricError:
@@ -159,8 +159,12 @@ def list_nics(provider: str | None = None) -> tuple[Nic, ...]:
     )
 
 
-def _provider_names(asked: str | None) -> list[str]:
-    """What to try, in order."""
+def provider_names(asked: str | None) -> list[str]:
+    """Say which providers to try, in order.
+
+    Args:
+        asked: an exact name; None: those of hardware, then tcp. Not shm: it reaches this host only.
+    """
     names = (asked,) if asked is not None else _AUTOMATIC
     return [full for n in names for full in ((n, n + _LAYER) if n in _LAYERED else (n,))]
 
@@ -265,7 +269,7 @@ def _of_provider(nics: Sequence[Nic], provider: str | None) -> tuple[Nic, ...]:
     """The NICs in a file that belong to one provider."""
     if provider is None:
         return tuple(nics)
-    names = _provider_names(provider)
+    names = provider_names(provider)
     found = tuple(nic for nic in nics if nic.provider in names)
     if not found:
         there = ", ".join(dict.fromkeys(nic.provider for nic in nics))

@@ -37,12 +37,17 @@ class FabError(CData):
     call: Text
     text: Text
 
+class FabPlan(CData):
+    nics: CData
+    sources: CData
+    lane_count: int
+    cpu: int
+
 class FabOptions(CData):
     provider: CData
     source: CData
-    domain: CData
+    plans: CData
     worker_count: int
-    lane_count: int
     polling: int
     frame_bytes: int
     receive_count: int
@@ -52,6 +57,7 @@ class FabOptions(CData):
     max_operation_bytes: int
     segments: int
     merge: int
+    stripe_bytes: int
     spin_ns: int
     nap_ns: int
     peer_timeout_ns: int
@@ -61,7 +67,6 @@ class FabAttributes(CData):
     provider: Text
     domain: Text
     worker_count: int
-    lane_count: int
     address_bytes: int
     frame_bytes: int
     immediate_bytes: int
@@ -148,6 +153,12 @@ class FabInfo(CData):
     refusal: Text
     source: Text
 
+class FabRemote(CData):
+    base: int
+    workers: int
+    keys: CData
+    key_count: int
+
 class FabPages(CData):
     page_bytes: int
     count: int
@@ -212,6 +223,12 @@ class FFI:
         self, cdecl: Literal["struct fab_options *"], init: dict[str, object] = ...
     ) -> FabOptions: ...
     @overload
+    def new(self, cdecl: Literal["struct fab_plan[]"], init: int) -> Array[FabPlan]: ...
+    @overload
+    def new(self, cdecl: Literal["struct fab_remote *"]) -> FabRemote: ...
+    @overload
+    def new(self, cdecl: Literal["const char *[]"], init: list[CData]) -> CData: ...
+    @overload
     def new(
         self, cdecl: Literal["struct fab_pages *"], init: dict[str, object] = ...
     ) -> FabPages: ...
@@ -233,7 +250,9 @@ class FFI:
     ) -> Pointer[int]: ...
     @overload
     def new(
-        self, cdecl: Literal["int64_t[]", "uint64_t[]"], init: int | list[int]
+        self,
+        cdecl: Literal["int64_t[]", "uint64_t[]", "uint32_t[]"],
+        init: int | list[int] | tuple[int, ...],
     ) -> Array[int]: ...
     @overload
     def new(
@@ -260,6 +279,8 @@ class Lib:
     def fab_errno_name(self, code: int) -> CData: ...
 
     # engine.h
+    FAB_MAX_WORKERS: Final[int]
+    FAB_MAX_LANES: Final[int]
     FAB_POLLING_ADAPTIVE: Final[int]
     FAB_POLLING_BUSY: Final[int]
     def fab_engine_open(self, options: FabOptions, engine: Pointer[Engine]) -> int: ...
@@ -271,8 +292,9 @@ class Lib:
     def fab_engine_close(self, engine: Engine) -> None: ...
     def fab_engine_attributes(self, engine: Engine, attributes: FabAttributes) -> None: ...
     def fab_engine_statistics(self, engine: Engine, statistics: FabStatistics) -> None: ...
+    def fab_engine_lane_count(self, engine: Engine, worker: int) -> int: ...
     def fab_engine_address(
-        self, engine: Engine, lane: int, address: CData, capacity: int
+        self, engine: Engine, worker: int, lane: int, address: CData, capacity: int
     ) -> int: ...
 
     # info.h
@@ -333,10 +355,11 @@ class Lib:
         bytes: int,  # noqa: A002  # the name in region.h
         access: int,
         key: int,
+        workers: int,
         region: Pointer[Region],
     ) -> int: ...
     def fab_region_deregister(self, engine: Engine, region: Region) -> int: ...
-    def fab_region_key(self, region: Region, lane: int) -> int: ...
+    def fab_region_key(self, region: Region, worker: int, lane: int) -> int: ...
     def fab_region_base(self, region: Region) -> int: ...
 
     # peer.h
@@ -349,10 +372,18 @@ class Lib:
         cookie: int,
         addresses: Readable,
         address_bytes: int,
-        lane_count: int,
+        lane_counts: Pointer[int],
+        worker_count: int,
     ) -> int: ...
+    def fab_peer_path_count(self, engine: Engine, peer: int) -> int: ...
+    def fab_peer_slot(self, engine: Engine, peer: int, path: int) -> int: ...
     def fab_peer_attach(
-        self, engine: Engine, peer: int, remote_peer: int, remote_cookie: int
+        self,
+        engine: Engine,
+        peer: int,
+        remote_slots: Pointer[int],
+        path_count: int,
+        remote_cookie: int,
     ) -> int: ...
     def fab_peer_remove(self, engine: Engine, peer: int) -> int: ...
     def fab_frame_send(
@@ -388,8 +419,7 @@ class Lib:
         token: int,
         sequence: int,
         region: Region,
-        remote_base: int,
-        remote_key: int,
+        remote: FabRemote,
         pages: FabPages,
         transfer: Pointer[Transfer],
     ) -> int: ...

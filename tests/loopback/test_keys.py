@@ -23,7 +23,7 @@ PEER_TIMEOUT_S = 0.3
 
 def with_another_key(remote: RemoteRegion) -> RemoteRegion:
     other = copy(remote)
-    other.key ^= 1
+    other.keys = tuple(key ^ 1 for key in other.keys)
     return other
 
 

@@ -91,7 +91,7 @@ def extension(code: int, data: bytes) -> bytes:
     return packed
 
 
-FOREIGN = Descriptor(1, bytes(16), 1, 0, 8, (1,)).encode()
+FOREIGN = Descriptor(1, bytes(16), 1, 0, 8, 1, (1,)).encode()
 
 KIB = b"\xc5\x03\xe5" + bytes(997)  # one value, 1000 bytes encoded
 
@@ -358,10 +358,13 @@ async def test_a_hello_that_is_none(pair: Pair) -> None:
 async def test_frames_with_a_foreign_cookie_are_dropped(pair: Pair) -> None:
     engine = pair.a._channel.engine
     added: asyncio.Future[Channel | None] = asyncio.get_running_loop().create_future()
-    add_peer(engine, pair.far.address.lanes, 1, lambda channel, _: added.set_result(channel))
+    address = pair.far.address
+    add_peer(
+        engine, address.lanes, address.lane_counts, 1, lambda channel, _: added.set_result(channel)
+    )
     channel = await added
     assert channel is not None
-    channel.attach(pair.b._channel.peer, 12345)  # b's slot, and not its cookie
+    channel.attach(pair.b._channel.slots(), 12345)  # b's slot, and not its cookie
     before = pair.far.statistics()
     data, lib = whole(0, b"\xc0"), engine.lib
     assert not lib.fab_frame_send(

@@ -119,12 +119,13 @@ static void start(struct scenario *scenario, uint32_t peer, uint32_t flags)
 		.local_stride = PAGE,
 		.remote_stride = PAGE,
 	};
+	struct fab_remote remote = fake_remote();
 	uint32_t i = scenario->started;
 
 	CHECK(i < TRANSFERS);
 	if (scenario->registered &&
 	    !fab_transfer_start(scenario->fake.engine, peer, flags, i, i,
-				scenario->region, 0, 9, &pages,
+				scenario->region, &remote, &pages,
 				&scenario->transfers[i]))
 		scenario->started++;
 }
@@ -158,8 +159,7 @@ static void wait_and_cancel(struct scenario *scenario, uint32_t peer)
 		CHECK(!fab_transfer_cancel(scenario->fake.engine,
 					   scenario->transfers[i]));
 	turn(scenario);
-	CHECK(!fab_peer_attach(scenario->fake.engine, peer, FAKE_REMOTE_SLOT,
-			       FAKE_REMOTE_COOKIE));
+	fake_attach(&scenario->fake, peer);
 	turn(scenario);
 }
 
@@ -168,6 +168,7 @@ static void serve(struct scenario *scenario, uint32_t peer)
 {
 	for (uint32_t slot = 0; slot < 40; slot += 13) {
 		struct fab_announce announce = {
+			.parts = 1,
 			.sequence = slot,
 			.count = 1,
 			.immediate = fab_immediate(peer, slot, 0),
@@ -200,12 +201,13 @@ static void play(struct scenario *scenario)
 {
 	struct fake *fake = &scenario->fake;
 	uint64_t addresses[2] = {100, 101};
+	uint32_t lanes = 1;
 
-	(void) fab_region_register(fake->engine, 1, 4096, 4096, 0, 3,
+	(void) fab_region_register(fake->engine, 1, 4096, 4096, 0, 3, 1,
 				   &scenario->region);
 	for (int i = 0; i < 2; i++)
 		(void) fab_peer_add(fake->engine, 2, FAKE_COOKIE, &addresses[i],
-				    sizeof(addresses[i]), 1);
+				    sizeof(addresses[i]), &lanes, 1);
 	turn(scenario);
 	for (uint32_t i = 0; i < scenario->peer_count; i++) {
 		uint32_t peer = scenario->peers[i];
@@ -260,9 +262,12 @@ static int run(uint64_t n, int all)
 
 static int run_open(uint64_t n, int all)
 {
+	const char *nics[] = {"lo"};
+	struct fab_plan plan = {.nics = nics, .lane_count = 1, .cpu = -1};
 	struct fab_options options = {.provider = "tcp",
 				      .source = "127.0.0.1",
-				      .domain = "lo"};
+				      .plans = &plan,
+				      .worker_count = 1};
 	struct fab_engine *engine;
 	int ret, failed;
 

@@ -32,6 +32,7 @@ static void announce(struct target *target, uint64_t sequence, uint64_t count,
 		     uint32_t immediate, int32_t status, uint32_t flags)
 {
 	struct fab_announce announce = {
+		.parts = 1,
 		.sequence = sequence,
 		.count = count,
 		.immediate = immediate,
@@ -100,7 +101,7 @@ static void test_c5_proof(void)
 
 	open_target(&target);
 	region = fake_region(&target.fake, 4096);
-	proof.key = region->lanes[0].key;
+	proof.key = fake_registration(region)->lanes[0].key;
 	fake_frame(&target.fake, target.peer, FAB_FRAME_PROVE, &proof,
 		   sizeof(proof));
 	fake_run(&target.fake);
@@ -316,6 +317,7 @@ static void announce_key(struct target *target, uint64_t sequence, uint64_t key,
 			 uint32_t access, uint32_t flags)
 {
 	struct fab_announce announce = {
+		.parts = 1,
 		.sequence = sequence,
 		.key = key,
 		.immediate = value(target, (uint32_t) sequence % 64),
@@ -347,7 +349,7 @@ static void test_c5_keys(void)
 		     FAB_ANNOUNCE_QUERY); /* C4 */
 	check_confirm(&target, 1, 0, value(&target, 1), -FI_ENOKEY);
 	fake_expect_none(&target.fake);
-	region->access = FAB_ACCESS_REMOTE_READ;
+	fake_registration(region)->access = FAB_ACCESS_REMOTE_READ;
 	announce_key(&target, 2, FAKE_KEY, FAB_ACCESS_REMOTE_WRITE, 0);
 	check_confirm(&target, 2, 0, value(&target, 2), -FI_EACCES);
 	expect_arrived(&target, 2, -FI_EACCES);

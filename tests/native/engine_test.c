@@ -50,7 +50,9 @@ static struct fab_engine *open_engine(void)
 
 static void submit(struct fab_engine *engine, uint64_t token)
 {
-	CHECK(!fab_peer_add(engine, token, 1, "no", 3, 1));
+	uint32_t lanes = 1;
+
+	CHECK(!fab_peer_add(engine, token, 1, "no", 3, &lanes, 1));
 }
 
 static void expect_token(const struct fab_completion *completion,
@@ -163,8 +165,8 @@ static void test_no_such_provider(void)
 	await(engine, &completion);
 	CHECK(completion.kind == FAB_WORKER_OPENED && completion.status);
 	fab_engine_attributes(engine, &attributes);
-	CHECK(attributes.lane_count == 0);
-	CHECK(fab_engine_address(engine, 0, address, sizeof(address)) ==
+	CHECK(fab_engine_lane_count(engine, 0) == 0);
+	CHECK(fab_engine_address(engine, 0, 0, address, sizeof(address)) ==
 	      -FI_EINVAL);
 	submit(engine, 5);
 	await(engine, &completion);
@@ -194,14 +196,21 @@ static void test_no_descriptors(void)
 
 static void test_options_out_of_range(void)
 {
-	struct fab_options two = options;
+	struct fab_plan plans[FAB_MAX_WORKERS + 1] = {{.lane_count = 0}};
+	struct fab_options odd = options;
 	struct fab_engine *engine;
 
-	two.worker_count = 2;
-	CHECK(fab_engine_open(&two, &engine) == -FI_EINVAL);
-	two.worker_count = 1;
-	two.lane_count = 2;
-	CHECK(fab_engine_open(&two, &engine) == -FI_EINVAL);
+	odd.worker_count = 2;
+	CHECK(fab_engine_open(&odd, &engine) == -FI_EINVAL);
+	odd.plans = plans;
+	CHECK(fab_engine_open(&odd, &engine) == -FI_EINVAL);
+	plans[0].lane_count = plans[1].lane_count = FAB_MAX_LANES + 1;
+	CHECK(fab_engine_open(&odd, &engine) == -FI_EINVAL);
+	plans[0].lane_count = plans[1].lane_count = 1;
+	plans[1].cpu = 1 << 20;
+	CHECK(fab_engine_open(&odd, &engine) == -FI_EINVAL);
+	odd.worker_count = FAB_MAX_WORKERS + 1;
+	CHECK(fab_engine_open(&odd, &engine) == -FI_EINVAL);
 }
 
 int main(int argc, char **argv)

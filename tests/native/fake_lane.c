@@ -391,7 +391,8 @@ void fake_stop(struct fake *fake)
 	take_commands(fake);
 	for (link = worker->regions.next; link != &worker->regions;
 	     link = link->next)
-		fab_region_unregister(FAB_ENTRY(link, struct fab_region, link));
+		fab_registration_unregister(
+			FAB_ENTRY(link, struct fab_registration, link));
 	for (uint32_t i = 0; i < worker->peer_count; i++)
 		fab_peer_forget(worker, worker->peers[i]);
 	fab_lane_close(fake->lane);

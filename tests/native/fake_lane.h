@@ -13,7 +13,9 @@
 #include "engine.h"
 #include "fabricio.h"
 #include "frame.h"
+#include "part.h"
 #include "region.h"
+#include "registration.h"
 #include "transfer.h"
 #include "worker.h"
 
@@ -126,6 +128,12 @@ void fake_tick(struct fake *fake, uint64_t ns);
 
 /* A peer, attached with FAKE_REMOTE_SLOT and the two cookies; its slot. */
 uint32_t fake_peer(struct fake *fake);
+void fake_attach(struct fake *fake, uint32_t peer);
+/* What fake_start writes to. */
+struct fab_remote fake_remote(void);
+/* What the one worker has of it. */
+struct fab_part *fake_part(const struct fab_transfer *transfer);
+struct fab_registration *fake_registration(const struct fab_region *region);
 uint32_t fake_peer_open(struct fake *fake);
 struct fab_peer *fake_slot(struct fake *fake, uint32_t peer);
 

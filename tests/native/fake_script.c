@@ -11,22 +11,30 @@ struct fab_peer *fake_slot(struct fake *fake, uint32_t peer)
 uint32_t fake_peer_open(struct fake *fake)
 {
 	fi_addr_t address = fake->worker->peer_count + 100;
+	uint32_t lanes = 1;
 	struct fab_completion completion;
 
 	CHECK(!fab_peer_add(fake->engine, 1, FAKE_COOKIE, &address,
-			    sizeof(address), 1));
+			    sizeof(address), &lanes, 1));
 	fake_pass(fake);
 	fake_expect(fake, FAB_PEER_ADDED, &completion);
 	CHECK(completion.status == 0 && completion.token == 1);
 	return completion.peer;
 }
 
+void fake_attach(struct fake *fake, uint32_t peer)
+{
+	uint32_t slot = FAKE_REMOTE_SLOT;
+
+	CHECK(!fab_peer_attach(fake->engine, peer, &slot, 1,
+			       FAKE_REMOTE_COOKIE));
+}
+
 uint32_t fake_peer(struct fake *fake)
 {
 	uint32_t peer = fake_peer_open(fake);
 
-	CHECK(!fab_peer_attach(fake->engine, peer, FAKE_REMOTE_SLOT,
-			       FAKE_REMOTE_COOKIE));
+	fake_attach(fake, peer);
 	fake_pass(fake);
 	return peer;
 }
@@ -40,11 +48,31 @@ struct fab_region *fake_region(struct fake *fake, uint64_t bytes)
 	CHECK(!fab_region_register(fake->engine, 2, 1ull << 40, bytes,
 				   FAB_ACCESS_REMOTE_READ |
 					   FAB_ACCESS_REMOTE_WRITE,
-				   FAKE_KEY, &region));
+				   FAKE_KEY, 1, &region));
 	fake_pass(fake);
 	fake_expect(fake, FAB_REGION_REGISTERED, &completion);
 	CHECK(completion.status == 0);
 	return region;
+}
+
+struct fab_remote fake_remote(void)
+{
+	static const uint64_t key = FAKE_KEY;
+
+	return (struct fab_remote) {.base = 0x5000,
+				    .workers = 1,
+				    .keys = &key,
+				    .key_count = 1};
+}
+
+struct fab_part *fake_part(const struct fab_transfer *transfer)
+{
+	return transfer->parts[0].part;
+}
+
+struct fab_registration *fake_registration(const struct fab_region *region)
+{
+	return region->parts[0];
 }
 
 struct fab_transfer *fake_start(struct fake *fake, uint32_t peer,
@@ -60,10 +88,11 @@ struct fab_transfer *fake_start(struct fake *fake, uint32_t peer,
 		.local_bytes = page_bytes * count,
 		.remote_bytes = page_bytes * count,
 	};
+	struct fab_remote remote = fake_remote();
 	struct fab_transfer *transfer;
 
 	CHECK(!fab_transfer_start(fake->engine, peer, flags, sequence, sequence,
-				  region, 0x5000, FAKE_KEY, &pages, &transfer));
+				  region, &remote, &pages, &transfer));
 	return transfer;
 }
 

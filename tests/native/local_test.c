@@ -25,10 +25,12 @@ static void add(struct group *group, int from, int to)
 	const struct side *other = &group->sides[to];
 	struct fab_completion added;
 	unsigned char address[256];
+	uint32_t lanes = 1;
 
-	CHECK(!fab_engine_address(other->engine, 0, address, sizeof(address)));
+	CHECK(!fab_engine_address(other->engine, 0, 0, address,
+				  sizeof(address)));
 	CHECK(!fab_peer_add(group->sides[from].engine, 1, 100, address,
-			    other->attributes.address_bytes, 1));
+			    other->attributes.address_bytes, &lanes, 1));
 	side_await(&group->sides[from], FAB_PEER_ADDED, &added);
 	CHECK(added.status == 0);
 	group->peers[from][to] = added.peer;
@@ -36,9 +38,11 @@ static void add(struct group *group, int from, int to)
 
 static void attach(struct group *group, int from, int to)
 {
+	uint32_t slot = fab_peer_slot(group->sides[to].engine,
+				      group->peers[to][from], 0);
+
 	CHECK(!fab_peer_attach(group->sides[from].engine,
-			       group->peers[from][to], group->peers[to][from],
-			       100));
+			       group->peers[from][to], &slot, 1, 100));
 }
 
 static void message(struct group *group, int from, int to)
@@ -63,15 +67,16 @@ static void move(struct group *group, int from, int to)
 		.local_bytes = LARGE,
 		.remote_bytes = LARGE,
 	};
+	uint64_t key;
+	struct fab_remote remote = side_remote(group->regions[to], &key);
 	struct fab_transfer *transfer;
 	struct fab_completion done;
 
 	memset(group->memory[from], from * 16 + to + 1, LARGE);
-	CHECK(!fab_transfer_start(
-		group->sides[from].engine, group->peers[from][to],
-		FAB_TRANSFER_CONFIRM, 1, group->sequence++,
-		group->regions[from], fab_region_base(group->regions[to]),
-		fab_region_key(group->regions[to], 0), &pages, &transfer));
+	CHECK(!fab_transfer_start(group->sides[from].engine,
+				  group->peers[from][to], FAB_TRANSFER_CONFIRM,
+				  1, group->sequence++, group->regions[from],
+				  &remote, &pages, &transfer));
 	side_await(&group->sides[from], FAB_TRANSFER_DONE, &done);
 	CHECK(done.status == 0);
 	CHECK(!memcmp(group->memory[from], group->memory[to], LARGE));
@@ -164,19 +169,20 @@ static void test_x1_closing(const char *provider, int when)
 	struct fab_completion added;
 	unsigned char address[256];
 	struct side sides[2];
+	uint32_t lanes = 1;
 	uint32_t bytes;
 
 	for (int i = 0; i < 2; i++)
 		side_open(&sides[i], provider, &options);
 	bytes = sides[0].attributes.address_bytes;
-	CHECK(!fab_engine_address(sides[0].engine, 0, address,
+	CHECK(!fab_engine_address(sides[0].engine, 0, 0, address,
 				  sizeof(address)));
 	if (when == 0) {
 		fab_engine_close(sides[0].engine);
 	} else if (when == 1) {
 		fab_engine_stop(sides[0].engine);
 	}
-	CHECK(!fab_peer_add(sides[1].engine, 1, 1, address, bytes, 1));
+	CHECK(!fab_peer_add(sides[1].engine, 1, 1, address, bytes, &lanes, 1));
 	side_await(&sides[1], FAB_PEER_ADDED, &added);
 	fab_error_free(added.error);
 	if (!added.status)

@@ -39,11 +39,11 @@ static void test_o3_generation(void)
 
 		CHECK(op->generation == before + 1);
 		before = op->generation;
-		CHECK(!op->pages && !op->bytes && !op->peer && !op->transfer &&
+		CHECK(!op->pages && !op->bytes && !op->peer && !op->part &&
 		      !op->frame && !op->buffer);
 		op->pages = 3;
 		op->bytes = 4;
-		op->transfer = (void *) op;
+		op->part = (void *) op;
 		op->peer = (void *) op;
 		op->frame = (void *) op;
 		op->buffer = (void *) op;
@@ -104,7 +104,7 @@ static void test_o2_second_completion(void)
 
 		CHECK(op >= fake.lane->ops.ops &&
 		      op < fake.lane->ops.ops + fake.lane->ops.capacity);
-		CHECK(op->transfer == transfer && op->bytes == PAGE);
+		CHECK(op->part == fake_part(transfer) && op->bytes == PAGE);
 	}
 	fake_complete(&fake, 0, 0);
 	fake_pass(&fake);

@@ -310,7 +310,7 @@ static void model_fill(const struct fab_pages *pages, int *from)
 static uint64_t check_expansion(uint64_t *state, const struct fab_pages *pages,
 				int merge, uint64_t most)
 {
-	struct fab_cursor cursor = {0};
+	struct fab_cursor cursor = {0}, end = {.page = pages->count};
 	uint64_t segments = 0, ended = 0, bytes = 0;
 	int from[SIDE], model[SIDE];
 
@@ -322,7 +322,7 @@ static uint64_t check_expansion(uint64_t *state, const struct fab_pages *pages,
 		struct fab_cursor before = cursor;
 		struct fab_segment segment;
 
-		fab_pages_next(pages, &cursor, limit, merge, &segment);
+		fab_pages_next(pages, &cursor, &end, limit, merge, &segment);
 		CHECK(segment.bytes > 0 && segment.bytes <= limit);
 		CHECK(cursor.page == before.page + segment.pages_ended);
 		CHECK(cursor.offset < pages->page_bytes);
@@ -366,33 +366,43 @@ static void test_next_merge(void)
 {
 	int64_t both[] = {2, 3, 4, 7}, other[] = {5, 6, 8, 9};
 	struct fab_pages pages = plain(4, 10, 200);
-	struct fab_cursor cursor = {0};
+	struct fab_cursor cursor = {0}, end = {.page = 4};
 	struct fab_segment segment;
 
 	pages.local_index = pages.remote_index = both;
-	fab_pages_next(&pages, &cursor, 1000, 1, &segment);
+	fab_pages_next(&pages, &cursor, &end, 1000, 1, &segment);
 	CHECK(segment.bytes == 30 && segment.pages_ended == 3);
 	CHECK(segment.local == 20 && segment.remote == 20);
-	fab_pages_next(&pages, &cursor, 1000, 1, &segment);
+	fab_pages_next(&pages, &cursor, &end, 1000, 1, &segment);
 	CHECK(segment.bytes == 10 && segment.local == 70);
 	CHECK(cursor.page == 4);
 
 	cursor = (struct fab_cursor) {0};
-	fab_pages_next(&pages, &cursor, 29, 1, &segment);
+	fab_pages_next(&pages, &cursor, &end, 29, 1, &segment);
 	CHECK(segment.bytes == 20 && cursor.page == 2 && !cursor.offset);
 
 	cursor = (struct fab_cursor) {0};
-	fab_pages_next(&pages, &cursor, 7, 1, &segment);
+	fab_pages_next(&pages, &cursor, &end, 7, 1, &segment);
 	CHECK(segment.bytes == 7 && cursor.page == 0 && cursor.offset == 7);
 	CHECK(segment.pages_ended == 0);
-	fab_pages_next(&pages, &cursor, 1000, 1, &segment);
+	fab_pages_next(&pages, &cursor, &end, 1000, 1, &segment);
 	CHECK(segment.local == 27 && segment.bytes == 23 &&
 	      segment.pages_ended == 3);
 
 	cursor = (struct fab_cursor) {0};
 	pages.remote_index = other; /* neighbours on one side only */
-	fab_pages_next(&pages, &cursor, 1000, 1, &segment);
+	fab_pages_next(&pages, &cursor, &end, 1000, 1, &segment);
 	CHECK(segment.bytes == 20 && segment.pages_ended == 2);
+
+	/* An end within a page: what is taken of it ends no page. */
+	cursor = (struct fab_cursor) {0};
+	pages.remote_index = both;
+	end = (struct fab_cursor) {.page = 2, .offset = 3};
+	fab_pages_next(&pages, &cursor, &end, 1000, 1, &segment);
+	CHECK(segment.bytes == 20 && segment.pages_ended == 2);
+	fab_pages_next(&pages, &cursor, &end, 1000, 1, &segment);
+	CHECK(segment.bytes == 3 && segment.pages_ended == 0);
+	CHECK(!fab_cursor_before(&cursor, &end));
 }
 
 int main(void)

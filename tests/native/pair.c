@@ -1,5 +1,9 @@
 #include "pair.h"
 
+#include "engine.h"
+#include "region.h"
+#include "registration.h"
+
 #include <poll.h>
 #include <string.h>
 #include <time.h>
@@ -50,8 +54,10 @@ void side_open(struct side *side, const char *provider,
 	if (strncmp(provider, "tcp", 3) == 0)
 		mine.source = "127.0.0.1";
 	CHECK(!fab_engine_open(&mine, &side->engine));
-	side_await(side, FAB_WORKER_OPENED, &completion);
-	if (completion.status) {
+	for (uint32_t i = 0; i < side->engine->worker_count; i++) {
+		side_await(side, FAB_WORKER_OPENED, &completion);
+		if (!completion.status)
+			continue;
 		printf("%s: %s: %s\n", provider, completion.error->call,
 		       fab_strerror(completion.status));
 		fab_error_free(completion.error);
@@ -64,16 +70,37 @@ void side_open(struct side *side, const char *provider,
 static void side_add(struct side *side, const struct side *other,
 		     uint64_t cookie)
 {
-	unsigned char address[256];
+	static unsigned char addresses[FAB_MAX_WORKERS * FAB_MAX_LANES * 256];
+	uint32_t bytes = other->attributes.address_bytes;
+	uint32_t lanes[FAB_MAX_WORKERS], total = 0;
 	struct fab_completion completion;
 
 	side->cookie = cookie;
-	CHECK(!fab_engine_address(other->engine, 0, address, sizeof(address)));
-	CHECK(!fab_peer_add(side->engine, 1, cookie, address,
-			    other->attributes.address_bytes, 1));
+	for (uint32_t i = 0; i < other->engine->worker_count; i++) {
+		lanes[i] = fab_engine_lane_count(other->engine, i);
+		for (uint32_t j = 0; j < lanes[i]; j++)
+			CHECK(!fab_engine_address(other->engine, i, j,
+						  addresses + bytes * total++,
+						  bytes));
+	}
+	CHECK(!fab_peer_add(side->engine, 1, cookie, addresses, bytes, lanes,
+			    other->engine->worker_count));
 	side_await(side, FAB_PEER_ADDED, &completion);
 	CHECK(completion.status == 0);
 	side->peer = completion.peer;
+	side->path_count = fab_peer_path_count(side->engine, side->peer);
+	for (uint32_t i = 0; i < side->path_count; i++)
+		side->slots[i] = fab_peer_slot(side->engine, side->peer, i);
+}
+
+void pair_connect(struct side *a, struct side *b)
+{
+	side_add(a, b, 0x1111);
+	side_add(b, a, 0x2222);
+	CHECK(!fab_peer_attach(a->engine, a->peer, b->slots, b->path_count,
+			       b->cookie));
+	CHECK(!fab_peer_attach(b->engine, b->peer, a->slots, a->path_count,
+			       a->cookie));
 }
 
 void pair_open(struct side *a, struct side *b, const char *provider,
@@ -81,10 +108,7 @@ void pair_open(struct side *a, struct side *b, const char *provider,
 {
 	side_open(a, provider, options);
 	side_open(b, provider, options);
-	side_add(a, b, 0x1111);
-	side_add(b, a, 0x2222);
-	CHECK(!fab_peer_attach(a->engine, a->peer, b->peer, b->cookie));
-	CHECK(!fab_peer_attach(b->engine, b->peer, a->peer, a->cookie));
+	pair_connect(a, b);
 }
 
 void side_close(struct side *side)
@@ -92,7 +116,8 @@ void side_close(struct side *side)
 	struct fab_completion completion;
 
 	fab_engine_stop(side->engine);
-	side_await(side, FAB_WORKER_CLOSED, &completion);
+	for (uint32_t i = 0; i < side->engine->worker_count; i++)
+		side_await(side, FAB_WORKER_CLOSED, &completion);
 	fab_engine_close(side->engine);
 }
 
@@ -111,10 +136,25 @@ struct fab_region *side_register(struct side *side, void *memory,
 
 	CHECK(!fab_region_register(side->engine, 2,
 				   (uint64_t) (uintptr_t) memory, bytes, access,
-				   ++key, &region));
+				   ++key, UINT64_MAX, &region));
 	side_await(side, FAB_REGION_REGISTERED, &completion);
 	CHECK(completion.status == 0);
 	return region;
+}
+
+struct fab_remote side_remote(const struct fab_region *region, uint64_t *keys)
+{
+	struct fab_remote remote = {.base = fab_region_base(region),
+				    .workers = region->workers,
+				    .keys = keys};
+
+	for (uint32_t i = 0; i < FAB_MAX_WORKERS; i++) {
+		const struct fab_registration *part = region->parts[i];
+
+		for (uint32_t j = 0; part && j < part->lane_count; j++)
+			keys[remote.key_count++] = fab_region_key(region, i, j);
+	}
+	return remote;
 }
 
 void side_deregister(struct side *side, struct fab_region *region)

@@ -39,26 +39,31 @@ static void send_text(struct fake *fake, uint32_t peer, uint32_t kind,
 			      2));
 }
 
+static uint32_t next_slot(struct fake *fake)
+{
+	return fab_peer_slot(fake->engine, fake_peer_open(fake), 0);
+}
+
 /* P1 and P2: slots come back in turn, and not before many others are free. */
 static void test_p2_turn(void)
 {
-	uint32_t slots[QUARANTINE + 8];
+	uint32_t peers[QUARANTINE + 8];
 	struct fake fake;
 
 	fake_open(&fake, NULL, NULL);
 	for (uint32_t i = 0; i < QUARANTINE + 8; i++) {
-		slots[i] = fake_peer_open(&fake);
-		CHECK(slots[i] == i);
+		peers[i] = fake_peer_open(&fake);
+		CHECK(fab_peer_slot(fake.engine, peers[i], 0) == i);
 	}
 	for (uint32_t i = 0; i < QUARANTINE; i++) {
-		remove_peer(&fake, slots[i]);
-		expect_removed(&fake, slots[i]);
+		remove_peer(&fake, peers[i]);
+		expect_removed(&fake, peers[i]);
 	}
-	CHECK(fake_peer_open(&fake) == QUARANTINE + 8); /* a new one */
-	remove_peer(&fake, slots[QUARANTINE + 1]);
-	expect_removed(&fake, slots[QUARANTINE + 1]);
-	CHECK(fake_peer_open(&fake) == 0); /* the oldest */
-	CHECK(fake_peer_open(&fake) == QUARANTINE + 9);
+	CHECK(next_slot(&fake) == QUARANTINE + 8); /* a new one */
+	remove_peer(&fake, peers[QUARANTINE + 1]);
+	expect_removed(&fake, peers[QUARANTINE + 1]);
+	CHECK(next_slot(&fake) == 0); /* the oldest */
+	CHECK(next_slot(&fake) == QUARANTINE + 9);
 	fake_close(&fake);
 }
 
@@ -196,7 +201,7 @@ static void test_p3_broken_once(int by_post)
 		CHECK(!fab_transfer_release(fake.engine, transfers[i]));
 	remove_peer(&fake, lost);
 	expect_removed(&fake, lost);
-	remove_peer(&fake, lost);
+	CHECK(fab_peer_remove(fake.engine, lost) == -FI_EINVAL);
 	fake_expect_none(&fake);
 	fake_close(&fake);
 }
@@ -242,7 +247,7 @@ static void test_frames(int bounce)
 	struct fab_completion sent;
 	struct fab_region *region;
 	struct fake fake;
-	uint32_t peer;
+	uint32_t peer, slot = 3;
 
 	fake_open(&fake, NULL, &limits);
 	peer = fake_peer_open(&fake);
@@ -257,7 +262,7 @@ static void test_frames(int bounce)
 	CHECK(fake.posts[0].header.peer == FAB_NO_PEER);
 	CHECK(fake.posts[0].header.cookie == 0);
 	CHECK(fake.posts[0].bytes == sizeof(struct fab_frame_header) + 3);
-	CHECK(!fab_peer_attach(fake.engine, peer, 3, 44));
+	CHECK(!fab_peer_attach(fake.engine, peer, &slot, 1, 44));
 	fake.again = 2;
 	for (size_t i = 0; i < 20; i++) {
 		fake_run(&fake);
@@ -304,7 +309,8 @@ static void test_k2_express(void)
 	fake_run(&fake);
 	CHECK(fake.post_count == 3);
 	send_text(&fake, peer, FAB_FRAME_MESSAGE, 0);
-	send_text(&fake, peer + 1, FAB_FRAME_MESSAGE, 0); /* nobody */
+	CHECK(fab_frame_send(fake.engine, peer + 1, FAB_FRAME_MESSAGE, 0, "a",
+			     1, NULL, 0) == -FI_EINVAL); /* nobody */
 	fake_run(&fake);
 	CHECK(fake.post_count == 3);
 	fake_close(&fake);

@@ -42,7 +42,7 @@ static void world_open(struct world *world, uint64_t seed, uint32_t error_rate)
 	}
 	for (int i = 0; i < 2; i++)
 		CHECK(!fab_peer_attach(world->ends[i].engine, world->peers[i],
-				       world->peers[1 - i], FAKE_COOKIE));
+				       &world->peers[1 - i], 1, FAKE_COOKIE));
 	world->region = fake_region(&world->ends[0], 1 << 20);
 	(void) fake_region(&world->ends[1], 1 << 20);
 }
@@ -126,7 +126,7 @@ static void land(struct world *world)
 	if (i >= source->post_count)
 		return;
 	post = &source->posts[i];
-	number = ((struct fab_op *) post->context)->transfer->sequence;
+	number = ((struct fab_op *) post->context)->part->sequence;
 	if (world->error_rate &&
 	    random_below(&world->state, world->error_rate) == 0) {
 		fake_complete(source, i, FI_EACCES);
@@ -268,7 +268,7 @@ static void run(uint64_t seed, uint32_t error_rate)
 		CHECK(!world.ends[i].worker->statistics.malformed_frames);
 	}
 	CHECK(!world.ends[1].worker->statistics.stale_immediates || error_rate);
-	CHECK(world.region->transfers == 0);
+	CHECK(fake_registration(world.region)->transfers == 0);
 	fake_close(&world.ends[0]);
 	fake_close(&world.ends[1]);
 }

@@ -95,13 +95,14 @@ static void test_failed_engine_refuses(void)
 	struct fab_region *region;
 	struct fake fake;
 	uint64_t address = 5;
+	uint32_t lanes = 1;
 
 	fake_open(&fake, NULL, &limits);
 	fake_say(&fake, -FI_EOVERRUN);
 	fake_run(&fake);
 	fake_expect(&fake, FAB_WORKER_FAILED, &completion);
-	CHECK(!fab_peer_add(fake.engine, 3, 1, &address, 8, 1));
-	CHECK(!fab_region_register(fake.engine, 4, 4096, 1, 0, 0, &region));
+	CHECK(!fab_peer_add(fake.engine, 3, 1, &address, 8, &lanes, 1));
+	CHECK(!fab_region_register(fake.engine, 4, 4096, 1, 0, 0, 1, &region));
 	fake_run(&fake);
 	fake_expect(&fake, FAB_PEER_ADDED, &completion);
 	CHECK(completion.status == -FI_EOPBADSTATE && completion.token == 3);
@@ -138,7 +139,7 @@ static void test_out_of_order(uint64_t seed)
 		if (fake.posts[i].done)
 			continue;
 		number = ((struct fab_op *) fake.posts[i].context)
-				 ->transfer->sequence;
+				 ->part->sequence;
 		bad = random_below(&state, 50) == 0;
 		failed |= (uint64_t) bad << number;
 		fake_complete(&fake, i, bad ? FI_EACCES : 0);

@@ -25,11 +25,14 @@ static void test_registered(void)
 	struct fake fake;
 
 	fake_open(&fake, NULL, NULL);
-	CHECK(fab_region_register(fake.engine, 1, 4096, 0, 0, 5, &region) ==
+	CHECK(fab_region_register(fake.engine, 1, 4096, 0, 0, 5, 1, &region) ==
 	      -FI_EINVAL);
+	CHECK(fab_region_register(fake.engine, 1, 4096, 1, 0, 5, 2, &region) ==
+	      -FI_EINVAL); /* no such worker */
 	region = fake_region(&fake, 100);
-	CHECK(fab_region_key(region, 0) == FAKE_KEY);
-	CHECK(fab_region_key(region, 1) == 0); /* no such lane */
+	CHECK(fab_region_key(region, 0, 0) == FAKE_KEY);
+	CHECK(fab_region_key(region, 0, 1) == 0); /* no such lane */
+	CHECK(fab_region_key(region, 1, 0) == 0); /* no such worker */
 	CHECK(fab_region_base(region) == 0);
 	deregister(&fake, region);
 	fake_expect(&fake, FAB_REGION_DEREGISTERED, &completion);
@@ -46,7 +49,7 @@ static struct fab_region *register_in_vain(struct fake *fake)
 	struct fab_region *region;
 
 	fake->mr_code = -FI_ENOMEM;
-	CHECK(!fab_region_register(fake->engine, 8, 4096, 1, 0, 5, &region));
+	CHECK(!fab_region_register(fake->engine, 8, 4096, 1, 0, 5, 1, &region));
 	fake_run(fake);
 	fake_expect(fake, FAB_REGION_REGISTERED, &completion);
 	CHECK(completion.token == 8 && completion.status == -FI_ENOMEM);

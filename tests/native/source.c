@@ -73,7 +73,7 @@ void source_close(struct source *source)
 {
 	CHECK(source->fake.worker->outstanding ==
 	      fake_slot(&source->fake, source->peer)->frames_out);
-	CHECK(source->region->transfers == 0);
+	CHECK(fake_registration(source->region)->transfers == 0);
 	fake_close(&source->fake);
 }
 

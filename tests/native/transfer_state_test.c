@@ -204,7 +204,7 @@ static void test_t3_region(void)
 	source_open(&source, 64);
 	one = source_start(&source, 0, 1, 1);
 	two = source_start(&source, 0, 2, 1);
-	CHECK(source.region->transfers == 2);
+	CHECK(fake_registration(source.region)->transfers == 2);
 	CHECK(!fab_region_deregister(source.fake.engine, source.region));
 	fake_run(&source.fake);
 	CHECK(source.fake.mr_closed == 0);
@@ -243,7 +243,7 @@ static void test_t1_never_completes(void)
 	fake_expect_none(&source.fake);
 	fake_tick(&source.fake, TIMEOUT / 8);
 	source_expect_done(&source, 1, -FI_ETIMEDOUT, 0);
-	CHECK(source.region->transfers == 1);
+	CHECK(fake_registration(source.region)->transfers == 1);
 	CHECK(!fab_region_deregister(source.fake.engine, source.region));
 	fake_run(&source.fake);
 	fake_expect_none(&source.fake);
@@ -327,7 +327,7 @@ static void test_t5_plain_operations(void)
 	transfer = source_start(&source, WRITE, 1, 30);
 	source_check_announced(&source, 30, 0, 0);
 	asked = fake_last_frame(&source.fake, FAB_FRAME_PROVE);
-	CHECK(asked->proof.key == transfer->remote_key);
+	CHECK(asked->proof.key == fake_part(transfer)->remote_keys[0]);
 	CHECK(asked->proof.access == FAB_ACCESS_REMOTE_WRITE);
 	fake_frame(&source.fake, source.peer, FAB_FRAME_PROVEN, &asked->proof,
 		   sizeof(asked->proof));

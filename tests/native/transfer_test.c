@@ -42,14 +42,18 @@ static void move(struct work *work, uint32_t flags, uint64_t sequence,
 		 const struct fab_pages *pages, uint64_t key,
 		 struct fab_completion *done)
 {
+	struct fab_remote remote = {.base = fab_region_base(work->target),
+				    .workers = 1,
+				    .keys = &key,
+				    .key_count = 1};
 	struct fab_transfer *transfer;
 	uint64_t position, first;
 
 	CHECK(!fab_pages_check(pages, flags & FAB_TRANSFER_READ, &position,
 			       &first));
-	CHECK(!fab_transfer_start(
-		work->a.engine, work->a.peer, flags, 7, sequence, work->source,
-		fab_region_base(work->target), key, pages, &transfer));
+	CHECK(!fab_transfer_start(work->a.engine, work->a.peer, flags, 7,
+				  sequence, work->source, &remote, pages,
+				  &transfer));
 	side_await(&work->a, FAB_TRANSFER_DONE, done);
 	CHECK(done->token == 7);
 	if (!done->status)
@@ -61,7 +65,7 @@ static void move(struct work *work, uint32_t flags, uint64_t sequence,
 static void random_transfers(struct work *work)
 {
 	static int64_t local[PAGES], remote[PAGES];
-	uint64_t key = fab_region_key(work->target, 0);
+	uint64_t key = fab_region_key(work->target, 0, 0);
 
 	for (uint64_t round = 0; round < ROUNDS; round++) {
 		struct fab_completion done, arrived;
@@ -123,7 +127,7 @@ static int wrong_key(struct work *work)
 	};
 
 	move(work, FAB_TRANSFER_CONFIRM, ROUNDS, &pages,
-	     fab_region_key(work->target, 0) ^ 0x5555, &done);
+	     fab_region_key(work->target, 0, 0) ^ 0x5555, &done);
 	CHECK(done.status != 0);
 	printf("wrong key: %s (%s: %s), quiet %u\n",
 	       fab_errno_name(done.status), done.error->call, done.error->text,

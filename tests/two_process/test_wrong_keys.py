@@ -21,7 +21,7 @@ async def test_never_success(open_link: OpenLink, shared_peer: str, op: str) -> 
         data = np.random.default_rng(1).integers(256, size=SIZE, dtype=np.uint8)
         region = await link.fabric.register(data)
         wrong = await link.remote(SIZE, seed=2)
-        wrong.key ^= 1 << 40
+        wrong.keys = tuple(key ^ 1 << 40 for key in wrong.keys)
         move = link.endpoint.write if op == "write" else link.endpoint.read
         with pytest.raises((CompletionError, BrokenResourceError)):
             await move(region, wrong)

@@ -11,12 +11,21 @@ from fabricio.errors import OptionsError
 
 INCARNATION = bytes(range(16))
 PROVIDERS = st.text(st.characters(min_codepoint=32, max_codepoint=126), min_size=1, max_size=63)
-ADDRESSES = st.builds(
-    Address,
-    provider=PROVIDERS,
-    incarnation=st.binary(min_size=16, max_size=16),
-    lanes=st.lists(st.binary(min_size=1, max_size=80), min_size=1, max_size=40).map(tuple),
-)
+LANES = st.lists(st.binary(min_size=1, max_size=80), min_size=1, max_size=12).map(tuple)
+
+
+@st.composite
+def addresses(draw: st.DrawFn) -> Address:
+    workers = draw(st.lists(LANES, min_size=1, max_size=8))
+    return Address(
+        draw(PROVIDERS),
+        draw(st.binary(min_size=16, max_size=16)),
+        tuple(lane for lanes in workers for lane in lanes),
+        tuple(map(len, workers)),
+    )
+
+
+ADDRESSES = addresses()
 
 
 @given(ADDRESSES)
@@ -31,6 +40,15 @@ def test_round_trip_in_one_shell_safe_word(address: Address) -> None:
 def test_the_text_is_as_documented() -> None:
     address = Address("tcp;ofi_rxm", INCARNATION, (b"\xff\xfe", b"ab"))
     assert str(address) == ("fabricio:1:tcp%3Bofi_rxm:000102030405060708090a0b0c0d0e0f:__4,YWI")
+    assert address.lane_counts == (2,)
+    workers = Address("tcp", INCARNATION, (b"a", b"b", b"c"), (1, 2))
+    assert str(workers).endswith(":YQ+Yg,Yw")
+
+
+@pytest.mark.parametrize("counts", [(1,), (1, 1, 1), (0, 2), (2, 0), [2], (True, 1), (1,) * 65])
+def test_lanes_must_belong_to_workers(counts: tuple[int, ...]) -> None:
+    with pytest.raises(OptionsError, match="do not belong to"):
+        Address("tcp", INCARNATION, (b"a", b"b"), counts)
 
 
 @given(st.text() | st.binary().map(lambda raw: raw.decode("latin-1")))

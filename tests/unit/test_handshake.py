@@ -22,7 +22,8 @@ TERMS: dict[str, Any] = {
     "provider": "tcp",
     "incarnation": bytes(16),
     "lanes": (b"\x02\x00\x1f\x90\x7f\x00\x00\x01",),
-    "slot": 3,
+    "lane_counts": (1,),
+    "slots": (3,),
     "cookie": 1 << 63,
     "immediate_bytes": 8,
     "max_message_bytes": 1 << 24,
@@ -39,12 +40,15 @@ MAX_MESSAGE = st.integers(1, (1 << 32) - 1)
 @st.composite
 def terms(draw: st.DrawFn) -> dict[str, Any]:
     max_message_bytes = draw(MAX_MESSAGE)
+    counts = draw(st.lists(st.integers(1, 5), min_size=1, max_size=64))
+    total = sum(counts)
     return {
         "version": draw(st.integers(0, 5)),
         "provider": draw(st.sampled_from(["tcp", "shm", "efa", "tcp;ofi_rxm"])),
         "incarnation": draw(ATTEMPTS),
-        "lanes": tuple(draw(st.lists(st.binary(min_size=1, max_size=64), min_size=1))),
-        "slot": draw(st.integers(0, 65535)),
+        "lanes": (draw(st.binary(min_size=1, max_size=64)),) * total,
+        "lane_counts": tuple(counts),
+        "slots": tuple(draw(st.lists(st.integers(0, 65535), min_size=1, max_size=64))),
         "cookie": draw(st.integers(0, (1 << 64) - 1)),
         "immediate_bytes": draw(st.integers(0, 8)),
         "max_message_bytes": max_message_bytes,
@@ -81,7 +85,9 @@ def test_round_trip(hello: Hello | HelloAccepted | HelloRefused) -> None:
 
 
 def test_32_lanes_fit_the_smallest_frame() -> None:
-    hello = dataclasses.replace(HELLO, lanes=tuple(bytes(48) for _ in range(32)))
+    hello = dataclasses.replace(
+        HELLO, lanes=(bytes(48),) * 32, lane_counts=(4,) * 8, slots=(65535,) * 8
+    )
     assert len(hello.encode()) <= 2048
 
 
@@ -147,7 +153,16 @@ def test_missing_field(name: str) -> None:
         ("lanes", ["text"]),
         ("lanes", {}),
         ("lanes", [b"x"] * 1025),
-        ("slot", 65536),
+        ("lane_counts", []),
+        ("lane_counts", [2]),
+        ("lane_counts", [1, 0]),
+        ("lane_counts", 1),
+        ("slots", []),
+        ("slots", [65536]),
+        ("slots", [-1]),
+        ("slots", [True]),
+        ("slots", [1] * 65),
+        ("slots", 1),
         ("cookie", -1),
         ("immediate_bytes", 65),
         ("max_message_bytes", 0),
@@ -163,8 +178,8 @@ def test_wrong_field_is_named(name: str, value: object) -> None:
 
 
 def test_fields_are_checked_when_made_too() -> None:
-    with pytest.raises(ValueError, match="slot is 65536"):
-        dataclasses.replace(HELLO, slot=65536)
+    with pytest.raises(ValueError, match="slots are not"):
+        dataclasses.replace(HELLO, slots=(65536,))
 
 
 def test_unknown_field() -> None:
@@ -205,7 +220,7 @@ def test_incompatible(changes: dict[str, Any], text: str) -> None:
 
 
 def test_compatible() -> None:
-    check_compatible(HELLO, HelloAccepted(**(TERMS | {"slot": 9, "frame_bytes": 8192})))
+    check_compatible(HELLO, HelloAccepted(**(TERMS | {"slots": (9,), "frame_bytes": 8192})))
     check_compatible(
         dataclasses.replace(HELLO, provider="verbs;ofi_rxm"),
         dataclasses.replace(HELLO, provider="ofi_rxm;verbs;ofi_hook_debug"),

@@ -25,6 +25,7 @@ LAYERS = (
     ("inbox", "outbox", "sharing", "parting", "channel"),
     ("submission", "endpoint"),
     ("introduction", "acceptor", "connector", "rendezvous", "listener"),
+    ("opening",),
     ("fabric",),
     ("__init__",),
     ("cli", "testing", "__main__"),

@@ -152,3 +152,28 @@ def test_no_pci_address(text: str) -> None:
 
 def test_pci_address_as_the_system_writes_it() -> None:
     assert str(PciAddress.parse("10000:CA:1f.7")) == "10000:ca:1f.7"
+
+
+@pytest.mark.parametrize("workers", [1, 2, 3, 5, 8, 16, 32])
+def test_nics_are_dealt_over_workers(p5: Topology, workers: int) -> None:
+    plans = plan_workers(p5, workers=workers)
+    names = [nic for plan in plans for nic in plan.nics]
+    assert names == [nic.domain for group in p5.groups for nic in group.nics]
+    sizes = [len(plan.nics) for plan in plans]
+    assert len(plans) == workers
+    assert max(sizes) - min(sizes) <= 1
+    assert len({plan.cpu for plan in plans}) == workers
+    for plan in plans:
+        if workers in (8, 16, 32):
+            assert plan.numa_node == int(names.index(plan.nics[0] or "") >= 16)
+
+
+def test_workers_beyond_the_nics_share_them() -> None:
+    plans = plan_workers(tcp(ETH0, ETH1), nics=["eth0", "eth1"], workers=3)
+    assert [plan.nics for plan in plans] == [("eth0",), ("eth1",), ("eth0",)]
+    assert [plan.sources for plan in plans] == [("10.0.0.7",), ("10.0.1.7",), ("10.0.0.7",)]
+
+
+def test_the_source_named_goes_before_the_nics_own() -> None:
+    (plan,) = plan_workers(tcp(ETH0), source="10.9.9.9")
+    assert plan.sources == ("10.9.9.9",)

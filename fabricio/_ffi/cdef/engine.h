@@ -1,18 +1,30 @@
 struct fab_engine;
 struct fab_completion; /* completion.h */
 
+enum fab_engine_limits {
+	FAB_MAX_WORKERS = 64,
+	FAB_MAX_LANES = 64, /* of one worker */
+};
+
 enum fab_polling {
 	FAB_POLLING_ADAPTIVE = 0, /* spin for spin_ns after work, then sleep */
 	FAB_POLLING_BUSY = 1,     /* never sleep */
+};
+
+/* One worker: a thread, and the NICs that it alone uses. */
+struct fab_plan {
+	const char *const *nics; /* domain names, one a lane; NULL entry: any */
+	const char *const *sources; /* numeric addresses of theirs, likewise */
+	uint32_t lane_count;
+	int32_t cpu; /* to run on; -1: wherever the system puts it */
 };
 
 /* All are borrowed for the call only. 0 or NULL: the default. */
 struct fab_options {
 	const char *provider; /* exact name, e.g. "tcp", "shm", "tcp;ofi_rxm" */
 	const char *source;   /* numeric source address for the endpoint */
-	const char *domain;   /* NIC, e.g. "rdmap79s0-rdm" */
-	uint32_t worker_count; /* 1 */
-	uint32_t lane_count;   /* per worker, 1 */
+	const struct fab_plan *plans; /* one a worker; NULL: one, any NIC */
+	uint32_t worker_count;        /* of plans, at most FAB_MAX_WORKERS */
 	uint32_t polling;
 	uint32_t frame_bytes;    /* largest frame payload */
 	uint32_t receive_count;  /* receives kept posted per lane */
@@ -21,8 +33,9 @@ struct fab_options {
 	uint64_t inflight_bytes; /* bytes in flight per lane */
 	uint64_t max_operation_bytes; /* one RMA operation carries at most this
 				       */
-	uint32_t segments; /* pages per operation; 0: measured table */
-	uint32_t merge;    /* 1: adjacent pages become one segment */
+	uint32_t segments;     /* pages per operation; 0: measured table */
+	uint32_t merge;        /* 1: adjacent pages become one segment */
+	uint64_t stripe_bytes; /* longer runs are cut over lanes and workers */
 	uint64_t spin_ns;
 	uint64_t nap_ns; /* longest sleep without a wait fd */
 	uint64_t peer_timeout_ns;
@@ -30,13 +43,12 @@ struct fab_options {
 				      */
 };
 
-/* What the opened provider is; lane 0 speaks for all. */
+/* What the opened provider is; the first lane speaks for all. */
 struct fab_attributes {
 	char provider[64];
 	char domain[64];
 	uint32_t worker_count;
-	uint32_t lane_count;
-	uint32_t address_bytes; /* of one lane */
+	uint32_t address_bytes; /* of the longest one of all lanes */
 	uint32_t frame_bytes;   /* payload limit of fab_frame_send */
 	uint32_t immediate_bytes;
 	uint32_t key_bytes;
@@ -98,7 +110,11 @@ void fab_engine_attributes(const struct fab_engine *engine,
 void fab_engine_statistics(const struct fab_engine *engine,
 			   struct fab_statistics *statistics);
 
-/* Copy the fabric address of a lane (all workers' lanes in order) into
- * `address`, of attributes.address_bytes. 0 or -FI_EINVAL. [loop] */
-int fab_engine_address(const struct fab_engine *engine, uint32_t lane,
-		       void *address, uint32_t capacity);
+/* How many lanes a worker has open. [loop] */
+uint32_t fab_engine_lane_count(const struct fab_engine *engine,
+			       uint32_t worker);
+
+/* Copy the fabric address of a worker's lane into `address`, filled up with
+ * zeros; attributes.address_bytes are enough. 0 or -FI_EINVAL. [loop] */
+int fab_engine_address(const struct fab_engine *engine, uint32_t worker,
+		       uint32_t lane, void *address, uint32_t capacity);

@@ -1,23 +1,35 @@
-/* Peers are named by a slot number below 65536 that the engine chooses. */
+/* Peers are named by a number that the engine chooses.
+ *
+ * Two Fabrics are joined by as many paths as the one with more workers has
+ * workers: path i leads from worker i of either side to worker i of the other,
+ * counted round where one has fewer. Each worker names the peer by a slot of
+ * its own, below 65536, which the other side must know. */
 
-/* Insert a peer. `addresses` holds lane_count fabric addresses of
- * address_bytes each; `cookie` is a random number that the peer must put in
- * every frame for us (stale or foreign frames are dropped and counted).
- * Answered by FAB_PEER_ADDED with this token. [loop] */
+/* Insert a peer. `addresses` holds the fabric addresses of all its lanes, of
+ * address_bytes each, worker by worker, lane_counts[i] for worker i; `cookie`
+ * is a random number that the peer must put in every frame for us (stale or
+ * foreign frames are dropped and counted). Answered by FAB_PEER_ADDED with this
+ * token. [loop] */
 int fab_peer_add(struct fab_engine *engine, uint64_t token, uint64_t cookie,
 		 const void *addresses, uint32_t address_bytes,
-		 uint32_t lane_count);
+		 const uint32_t *lane_counts, uint32_t worker_count);
 
-/* Tell the engine how the peer calls us: its slot for us and its cookie, both
- * from its hello. Frames of kind FAB_FRAME_MESSAGE and transfers need it.
- * [loop] */
+/* How many paths lead to the peer, and our slot for it on each. [loop] */
+uint32_t fab_peer_path_count(const struct fab_engine *engine, uint32_t peer);
+uint32_t fab_peer_slot(const struct fab_engine *engine, uint32_t peer,
+		       uint32_t path);
+
+/* Tell the engine how the peer calls us: its slots for us, one a path, and its
+ * cookie, from its hello. Frames of kind FAB_FRAME_MESSAGE and transfers need
+ * it. 0, -FI_EINVAL if the slots make no sense, or -FI_ENOMEM. [loop] */
 int fab_peer_attach(struct fab_engine *engine, uint32_t peer,
-		    uint32_t remote_peer, uint64_t remote_cookie);
+		    const uint32_t *remote_slots, uint32_t path_count,
+		    uint64_t remote_cookie);
 
 /* Forget a peer. What is queued for it is dropped, its transfers stop and end
  * with -FI_ECANCELED, operations already posted are waited for (bounded by
  * peer_timeout); then FAB_PEER_REMOVED. Nothing for this peer follows it.
- * [loop] */
+ * 0, -FI_ENOMEM, or -FI_EINVAL if there is no such peer. [loop] */
 int fab_peer_remove(struct fab_engine *engine, uint32_t peer);
 
 enum fab_frame_kind {

@@ -33,14 +33,24 @@ int fab_pages_check(const struct fab_pages *pages, int read, uint64_t *position,
 /* Owned by the engine until fab_transfer_release. */
 struct fab_transfer;
 
-/* Start a transfer of pages that passed fab_pages_check. Indices are copied.
- * remote_base, remote_key: from the peer's region descriptor. sequence: this
- * endpoint's own count of transfers, never reused. FAB_TRANSFER_DONE with this
- * token follows exactly once. Returns 0 or -FI_ENOMEM. [loop] */
+/* The peer's region, as its descriptor names it. */
+struct fab_remote {
+	uint64_t base;        /* address of the first byte */
+	uint64_t workers;     /* bit mask: those that have it registered */
+	const uint64_t *keys; /* of all its lanes in order, or one for all */
+	uint32_t key_count;
+};
+
+/* Start a transfer of pages that passed fab_pages_check. Indices and keys are
+ * copied. sequence: this endpoint's own count of transfers, never reused.
+ * FAB_TRANSFER_DONE with this token follows exactly once. Returns 0, -FI_ENOMEM,
+ * or -FI_EINVAL: keys do not fit the peer's lanes, or no path leads from where
+ * this region is registered to where the remote one is. [loop] */
 int fab_transfer_start(struct fab_engine *engine, uint32_t peer, uint32_t flags,
 		       uint64_t token, uint64_t sequence,
-		       struct fab_region *region, uint64_t remote_base,
-		       uint64_t remote_key, const struct fab_pages *pages,
+		       struct fab_region *region,
+		       const struct fab_remote *remote,
+		       const struct fab_pages *pages,
 		       struct fab_transfer **transfer);
 
 /* Post no more of it. DONE (-FI_ECANCELED, or 0 if all was done) follows when

@@ -5,17 +5,20 @@
 #include <stdint.h>
 
 enum fab_command_kind {
-	FAB_COMMAND_REGISTER = 1, /* object: struct fab_region, borrowed */
-	FAB_COMMAND_DEREGISTER,   /* object: struct fab_region, to the worker */
+	FAB_COMMAND_REGISTER =
+		1,              /* object: struct fab_registration, borrowed */
+	FAB_COMMAND_DEREGISTER, /* object: struct fab_registration, to the worker */
 	FAB_COMMAND_PEER_ADD, /* object: struct fab_peer_spec, to the worker */
 	FAB_COMMAND_PEER_ATTACH, /* peer, number, cookie */
+	FAB_COMMAND_PEER_BREAK,  /* peer; object: struct fab_error, to the
+				    worker */
 	FAB_COMMAND_PEER_REMOVE, /* peer */
 	FAB_COMMAND_FRAME, /* peer; object: struct fab_outgoing, to the worker
 			    */
-	FAB_COMMAND_TRANSFER, /* peer; object: struct fab_transfer, to the
+	FAB_COMMAND_TRANSFER, /* peer; object: struct fab_part, to the
 				 worker */
-	FAB_COMMAND_CANCEL,   /* object: struct fab_transfer, the worker's */
-	FAB_COMMAND_RELEASE,  /* object: struct fab_transfer, the worker's */
+	FAB_COMMAND_CANCEL,   /* object: struct fab_part, the worker's */
+	FAB_COMMAND_RELEASE,  /* object: struct fab_part, the worker's */
 	FAB_COMMAND_STOP,
 };
 

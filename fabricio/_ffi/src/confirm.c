@@ -1,8 +1,8 @@
 #include "confirm.h"
 
+#include "part.h"
 #include "peer.h"
-#include "region.h"
-#include "transfer.h"
+#include "registration.h"
 #include "worker.h"
 
 #include <errno.h>
@@ -57,7 +57,7 @@ static int departures_grow(struct fab_departures *departures)
 }
 
 int fab_departure_open(struct fab_departures *departures, uint32_t remote_peer,
-		       struct fab_transfer *transfer, uint32_t *immediate)
+		       struct fab_part *part, uint32_t *immediate)
 {
 	struct fab_departure *departure;
 	uint32_t slot;
@@ -72,7 +72,7 @@ int fab_departure_open(struct fab_departures *departures, uint32_t remote_peer,
 	slot = departures->free_head;
 	departure = &departures->slots[slot];
 	departures->free_head = departure->next_free;
-	departure->transfer = transfer;
+	departure->part = part;
 	*immediate = fab_immediate(remote_peer, slot, departure->generation);
 	return 0;
 }
@@ -82,14 +82,22 @@ void fab_departure_close(struct fab_departures *departures, uint32_t immediate)
 	uint32_t slot = fab_immediate_slot(immediate);
 	struct fab_departure *departure = &departures->slots[slot];
 
-	departure->transfer = NULL;
+	departure->part = NULL;
 	departure->generation = (uint8_t) ((departure->generation + 1) &
 					   ((1u << FAB_GENERATION_BITS) - 1));
 	departure_free(departures, slot);
 }
 
-struct fab_transfer *fab_departure_find(const struct fab_departures *departures,
-					uint32_t immediate)
+void fab_departure_undo(struct fab_departures *departures, uint32_t immediate)
+{
+	uint32_t slot = fab_immediate_slot(immediate);
+
+	departures->slots[slot].part = NULL;
+	departure_free(departures, slot);
+}
+
+struct fab_part *fab_departure_find(const struct fab_departures *departures,
+				    uint32_t immediate)
 {
 	uint32_t slot = fab_immediate_slot(immediate);
 
@@ -97,7 +105,7 @@ struct fab_transfer *fab_departure_find(const struct fab_departures *departures,
 	    departures->slots[slot].generation !=
 		    fab_immediate_generation(immediate))
 		return NULL;
-	return departures->slots[slot].transfer;
+	return departures->slots[slot].part;
 }
 
 static struct fab_arrival *arrival_find(struct fab_arrivals *arrivals,
@@ -180,8 +188,7 @@ static void arrival_check(struct fab_worker *worker, struct fab_peer *peer,
 		return; /* reported when it was announced */
 	fab_worker_count(&worker->statistics.transfers_confirmed, 1);
 	if (arrival->notify)
-		fab_worker_report_arrival(worker, peer->slot, arrival->sequence,
-					  0);
+		fab_worker_report_arrival(worker, peer, arrival, 0);
 }
 
 void fab_confirm_count(struct fab_worker *worker, uint32_t immediate)
@@ -209,7 +216,7 @@ static void arrival_refuse(struct fab_worker *worker, struct fab_peer *peer,
 	arrival->open = 0;
 	confirm_send(worker, peer, arrival, immediate, arrival->refusal);
 	if (arrival->notify)
-		fab_worker_report_arrival(worker, peer->slot, arrival->sequence,
+		fab_worker_report_arrival(worker, peer, arrival,
 					  arrival->refusal);
 }
 
@@ -220,9 +227,10 @@ void fab_confirm_announced(struct fab_worker *worker, struct fab_peer *peer,
 	uint32_t immediate = announce->immediate;
 
 	if (fab_immediate_peer(immediate) != peer->slot ||
-	    announce->status > 0) {
+	    announce->status > 0 || !announce->parts ||
+	    announce->parts > peer->path_count) {
 		fab_peer_break(worker, peer, -EPROTO, "fi_recv",
-			       "announcement for another peer");
+			       "announcement that cannot be");
 		return;
 	}
 	arrival = arrival_open(&peer->arrivals, immediate);
@@ -254,14 +262,15 @@ void fab_confirm_announced(struct fab_worker *worker, struct fab_peer *peer,
 	arrival->sequence = announce->sequence;
 	arrival->announced = announce->count;
 	arrival->notify = !!(announce->flags & FAB_ANNOUNCE_NOTIFY);
+	arrival->parts = (uint8_t) announce->parts;
 	arrival->known = 1;
 	if (announce->status && !arrival->status && arrival->notify)
-		fab_worker_report_arrival(worker, peer->slot,
-					  announce->sequence, announce->status);
+		fab_worker_report_arrival(worker, peer, arrival,
+					  announce->status);
 	arrival->status = announce->status;
 	if (!announce->status && announce->access)
-		arrival->refusal = fab_region_grants(worker, announce->key,
-						     announce->access);
+		arrival->refusal = fab_registration_grants(
+			worker, announce->key, announce->access);
 	if (arrival->refusal) {
 		arrival_refuse(worker, peer, arrival, immediate);
 		return;
@@ -274,27 +283,26 @@ void fab_confirm_announced(struct fab_worker *worker, struct fab_peer *peer,
 void fab_confirm_confirmed(struct fab_worker *worker, struct fab_peer *peer,
 			   const struct fab_confirm *confirm)
 {
-	struct fab_transfer *transfer;
+	struct fab_part *part;
 
-	transfer = fab_departure_find(&peer->departures, confirm->immediate);
+	part = fab_departure_find(&peer->departures, confirm->immediate);
 	if (confirm->status > 0) {
 		fab_peer_break(worker, peer, -EPROTO, "fi_recv",
 			       "confirmation with no such status");
 		return;
 	}
-	if (!transfer || transfer->sequence != confirm->sequence ||
-	    transfer->immediate != confirm->immediate || !transfer->announced) {
+	if (!part || part->sequence != confirm->sequence ||
+	    part->immediate != confirm->immediate || !part->announced) {
 		fab_worker_count(&worker->statistics.stale_frames, 1);
 		return;
 	}
-	fab_transfer_confirmed(worker, transfer, confirm->status,
-			       confirm->counted);
+	fab_part_confirmed(worker, part, confirm->status, confirm->counted);
 }
 
 void fab_confirm_prove(struct fab_worker *worker, struct fab_peer *peer,
 		       const struct fab_proof *proof)
 {
-	if (!fab_region_grants(worker, proof->key, proof->access))
+	if (!fab_registration_grants(worker, proof->key, proof->access))
 		fab_peer_send(worker, peer, FAB_FRAME_PROVEN, proof,
 			      sizeof(*proof));
 }

@@ -31,7 +31,7 @@
 #include <stdint.h>
 
 struct fab_peer;
-struct fab_transfer;
+struct fab_part;
 struct fab_worker;
 
 #define FAB_TRANSFER_BITS   10u
@@ -59,7 +59,7 @@ static inline uint32_t fab_immediate_generation(uint32_t immediate)
 /* Source side: which transfer holds which slot. Grows by doubling. */
 struct fab_departures {
 	struct fab_departure {
-		struct fab_transfer *transfer; /* borrowed; NULL when free */
+		struct fab_part *part; /* borrowed; NULL when free */
 		uint32_t next_free;
 		uint8_t generation;
 	} *slots; /* owned */
@@ -79,7 +79,8 @@ struct fab_arrivals {
 		uint8_t open;       /* counting */
 		uint8_t known;      /* announced is valid */
 		uint8_t notify;
-	} *slots; /* owned */
+		uint8_t parts; /* of the transfer */
+	} *slots;              /* owned */
 	uint32_t capacity;
 };
 
@@ -91,11 +92,13 @@ void fab_arrivals_destruct(struct fab_arrivals *arrivals);
 /* Give the transfer a slot and its immediate value. 0, -FI_EAGAIN when all
  * slots are out, or -FI_ENOMEM. [worker] */
 int fab_departure_open(struct fab_departures *departures, uint32_t remote_peer,
-		       struct fab_transfer *transfer, uint32_t *immediate);
+		       struct fab_part *part, uint32_t *immediate);
 void fab_departure_close(struct fab_departures *departures, uint32_t immediate);
+/* The same for a value that the peer has never seen: it is used again. */
+void fab_departure_undo(struct fab_departures *departures, uint32_t immediate);
 /* NULL if the value is stale. */
-struct fab_transfer *fab_departure_find(const struct fab_departures *departures,
-					uint32_t immediate);
+struct fab_part *fab_departure_find(const struct fab_departures *departures,
+				    uint32_t immediate);
 
 /* One operation with this immediate value has landed. [worker] */
 void fab_confirm_count(struct fab_worker *worker, uint32_t immediate);

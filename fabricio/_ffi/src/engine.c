@@ -10,17 +10,18 @@
 
 #define COMMAND_RING    1024u
 #define COMPLETION_RING 4096u
+#define STRIPE_BYTES    (1ull << 20)
 
 static void engine_defaults(struct fab_options *options)
 {
 	if (!options->worker_count)
 		options->worker_count = 1;
-	if (!options->lane_count)
-		options->lane_count = 1;
 	if (!options->frame_bytes)
 		options->frame_bytes = 65536 + 64;
 	if (!options->receive_count)
 		options->receive_count = 64;
+	if (!options->stripe_bytes)
+		options->stripe_bytes = STRIPE_BYTES;
 	if (!options->quantum)
 		options->quantum = 16;
 	if (!options->spin_ns)
@@ -45,25 +46,80 @@ static int engine_copy_options(struct fab_engine *engine,
 			       const struct fab_options *options)
 {
 	struct fab_options *mine = &engine->options;
-	const char *source = options->source, *domain = options->domain;
+	const char *source = options->source;
 	int ret;
 
 	*mine = *options;
-	mine->source = mine->domain = NULL;
+	mine->source = NULL;
+	mine->plans = NULL; /* each worker has its own */
 	ret = engine_copy_string(&mine->provider);
 	if (!ret) {
 		mine->source = source;
 		ret = engine_copy_string(&mine->source);
 	}
-	if (!ret) {
-		mine->domain = domain;
-		ret = engine_copy_string(&mine->domain);
-	}
 	engine_defaults(mine);
 	return ret;
 }
 
-static int engine_construct_worker(struct fab_engine *engine, uint32_t index)
+static void names_free(const char *const *names, uint32_t count)
+{
+	for (uint32_t i = 0; names && i < count; i++)
+		free((void *) (uintptr_t) names[i]);
+	free((void *) (uintptr_t) names);
+}
+
+static int names_copy(const char *const **names, const char *const *like,
+		      uint32_t count)
+{
+	const char **made = calloc(count, sizeof(*made));
+	int ret = made ? 0 : -FI_ENOMEM;
+
+	for (uint32_t i = 0; i < count && !ret; i++) {
+		made[i] = like ? like[i] : NULL;
+		ret = engine_copy_string(&made[i]);
+		if (ret)
+			made[i] = NULL;
+	}
+	*names = made;
+	return ret;
+}
+
+static void plan_destruct(struct fab_plan *plan)
+{
+	names_free(plan->nics, plan->lane_count);
+	names_free(plan->sources, plan->lane_count);
+}
+
+static int plan_construct(struct fab_plan *plan, const struct fab_plan *like)
+{
+	int ret;
+
+	plan->lane_count = like->lane_count;
+	plan->cpu = like->cpu;
+	ret = names_copy(&plan->nics, like->nics, plan->lane_count);
+	if (!ret)
+		ret = names_copy(&plan->sources, like->sources,
+				 plan->lane_count);
+	return ret;
+}
+
+static int plans_fit(const struct fab_options *options)
+{
+	if (options->worker_count > FAB_MAX_WORKERS ||
+	    (options->worker_count > 1 && !options->plans))
+		return 0;
+	for (uint32_t i = 0; options->plans && i < options->worker_count; i++) {
+		const struct fab_plan *plan = &options->plans[i];
+
+		if (!plan->lane_count || plan->lane_count > FAB_MAX_LANES ||
+		    plan->cpu >= CPU_SETSIZE)
+			return 0;
+	}
+	return 1;
+}
+
+static int engine_construct_worker(struct fab_engine *engine, uint32_t index,
+				   const struct fab_plan *plan)
 {
 	struct fab_worker *worker = &engine->workers[index];
 	int ret;
@@ -80,12 +136,13 @@ static int engine_construct_worker(struct fab_engine *engine, uint32_t index)
 	fab_queue_construct(&worker->deferred, sizeof(struct fab_completion));
 	fab_queue_construct(&engine->backlogs[index],
 			    sizeof(struct fab_command));
-	worker->lanes =
-		calloc(engine->options.lane_count, sizeof(*worker->lanes));
+	worker->lanes = calloc(plan->lane_count, sizeof(*worker->lanes));
 	if (!worker->lanes)
 		return -FI_ENOMEM;
-	ret = fab_ring_construct(&worker->commands, COMMAND_RING,
-				 sizeof(struct fab_command));
+	ret = plan_construct(&worker->plan, plan);
+	if (!ret)
+		ret = fab_ring_construct(&worker->commands, COMMAND_RING,
+					 sizeof(struct fab_command));
 	if (!ret)
 		ret = fab_ring_construct(&worker->completions, COMPLETION_RING,
 					 sizeof(struct fab_completion));
@@ -97,19 +154,22 @@ static int engine_construct_worker(struct fab_engine *engine, uint32_t index)
 int fab_engine_open(const struct fab_options *options,
 		    struct fab_engine **engine)
 {
-	struct fab_engine *opened = calloc(1, sizeof(*opened));
+	struct fab_plan any = {.lane_count = 1, .cpu = -1};
+	const struct fab_plan *plans = options->plans ? options->plans : &any;
+	struct fab_engine *opened;
 	int ret;
+
+	if (!plans_fit(options))
+		return -FI_EINVAL;
+	opened = calloc(1, sizeof(*opened));
 
 	if (!opened)
 		return -FI_ENOMEM;
 	opened->doorbell.fd = -1;
+	fab_list_construct(&opened->regions);
+	fab_list_construct(&opened->transfers);
 	ret = engine_copy_options(opened, options);
 	if (ret)
-		goto failed;
-	/* One worker and one lane each, until lanes are told apart by NIC. */
-	ret = -FI_EINVAL;
-	if (opened->options.worker_count != 1 ||
-	    opened->options.lane_count != 1)
 		goto failed;
 	ret = -FI_ENOMEM;
 	opened->workers = aligned_alloc(_Alignof(struct fab_worker),
@@ -126,7 +186,7 @@ int fab_engine_open(const struct fab_options *options,
 		goto failed;
 	opened->worker_count = opened->options.worker_count;
 	for (uint32_t i = 0; i < opened->worker_count && !ret; i++)
-		ret = engine_construct_worker(opened, i);
+		ret = engine_construct_worker(opened, i, &plans[i]);
 	for (uint32_t i = 0; i < opened->worker_count && !ret; i++) {
 		ret = fab_worker_start(&opened->workers[i]);
 		opened->started += !ret;
@@ -177,6 +237,29 @@ int fab_engine_submit(struct fab_engine *engine, uint32_t worker,
 	return ret;
 }
 
+int fab_engine_reserve(struct fab_engine *engine, uint64_t workers,
+		       uint32_t count)
+{
+	for (uint32_t i = 0; i < engine->worker_count; i++) {
+		if ((workers >> i & 1) &&
+		    fab_queue_reserve(&engine->backlogs[i], count))
+			return -FI_ENOMEM;
+	}
+	return 0;
+}
+
+void fab_engine_command(struct fab_engine *engine, uint32_t worker,
+			uint32_t kind, uint32_t peer, void *object)
+{
+	struct fab_command command = {
+		.kind = kind,
+		.peer = peer,
+		.object = object,
+	};
+
+	(void) fab_engine_submit(engine, worker, &command);
+}
+
 static void engine_free_lent(struct fab_engine *engine)
 {
 	while (engine->lent) {
@@ -197,6 +280,27 @@ static void engine_lend(struct fab_engine *engine, const void *payload)
 	engine->lent = frame;
 }
 
+/* What several workers say of one thing becomes one completion; 0: not yet. */
+static int engine_gather(struct fab_engine *engine,
+			 struct fab_completion *completion)
+{
+	switch (completion->kind) {
+	case FAB_REGION_REGISTERED:
+	case FAB_REGION_DEREGISTERED:
+		return fab_region_gather(completion);
+	case FAB_TRANSFER_DONE:
+	case FAB_TRANSFER_QUIET:
+		return fab_transfer_gather(engine, completion);
+	case FAB_PEER_ADDED:
+	case FAB_PEER_REMOVED:
+	case FAB_PEER_FAILED:
+	case FAB_TRANSFER_ARRIVED:
+		return fab_route_gather(engine, completion);
+	default:
+		return 1;
+	}
+}
+
 int fab_engine_reap(struct fab_engine *engine,
 		    struct fab_completion *completions, int capacity)
 {
@@ -213,7 +317,7 @@ int fab_engine_reap(struct fab_engine *engine,
 		       !fab_ring_pop(ring, &completions[count])) {
 			if (completions[count].data)
 				engine_lend(engine, completions[count].data);
-			count++;
+			count += engine_gather(engine, &completions[count]);
 		}
 		/* By exchange, as in wakeup.h: one of both sees the other. */
 		if (atomic_exchange_explicit(&engine->workers[i].deferring, 0,
@@ -245,6 +349,7 @@ static void engine_drop_command(const struct fab_command *command)
 	switch (command->kind) {
 	case FAB_COMMAND_FRAME:
 	case FAB_COMMAND_PEER_ADD:
+	case FAB_COMMAND_PEER_BREAK:
 	case FAB_COMMAND_TRANSFER:
 	case FAB_COMMAND_REGISTER:
 		free(command->object);
@@ -281,6 +386,7 @@ static void engine_destruct_worker(struct fab_engine *engine, uint32_t index)
 	     fab_queue_drop(&worker->deferred))
 		engine_drop_completion(first);
 	fab_worker_destruct(worker);
+	plan_destruct(&worker->plan);
 	fab_queue_destruct(backlog);
 }
 
@@ -300,10 +406,12 @@ void fab_engine_close(struct fab_engine *engine)
 	for (uint32_t i = 0; i < engine->worker_count; i++)
 		engine_destruct_worker(engine, i);
 	engine_free_lent(engine);
+	fab_transfer_free_list(&engine->transfers);
+	fab_region_free_list(&engine->regions);
+	fab_routes_destruct(&engine->routes);
 	fab_wakeup_close(&engine->doorbell);
 	free((void *) (uintptr_t) engine->options.provider);
 	free((void *) (uintptr_t) engine->options.source);
-	free((void *) (uintptr_t) engine->options.domain);
 	free(engine->workers);
 	free(engine->backlogs);
 	free(engine);
@@ -317,14 +425,21 @@ void fab_engine_attributes(const struct fab_engine *engine,
 
 	memset(attributes, 0, sizeof(*attributes));
 	attributes->worker_count = engine->worker_count;
-	attributes->lane_count = worker->lane_count;
 	if (!worker->lane_count)
 		return;
 	strncpy(attributes->provider, lane->info->fabric_attr->prov_name,
 		sizeof(attributes->provider) - 1);
 	strncpy(attributes->domain, lane->info->domain_attr->name,
 		sizeof(attributes->domain) - 1);
-	attributes->address_bytes = lane->address_bytes;
+	for (uint32_t i = 0; i < engine->worker_count; i++) {
+		for (uint32_t j = 0; j < engine->workers[i].lane_count; j++) {
+			uint32_t bytes =
+				engine->workers[i].lanes[j].address_bytes;
+
+			if (attributes->address_bytes < bytes)
+				attributes->address_bytes = bytes;
+		}
+	}
 	attributes->frame_bytes =
 		lane->frame_stride - (uint32_t) sizeof(struct fab_frame_header);
 	attributes->immediate_bytes =
@@ -337,24 +452,26 @@ void fab_engine_attributes(const struct fab_engine *engine,
 	attributes->max_operation_bytes = lane->operation_bytes;
 }
 
-int fab_engine_address(const struct fab_engine *engine, uint32_t lane,
-		       void *address, uint32_t capacity)
+uint32_t fab_engine_lane_count(const struct fab_engine *engine, uint32_t worker)
 {
-	const struct fab_worker *worker;
+	return worker < engine->worker_count ?
+		       engine->workers[worker].lane_count :
+		       0;
+}
 
-	for (uint32_t i = 0; i < engine->worker_count; i++) {
-		worker = &engine->workers[i];
-		if (lane >= worker->lane_count) {
-			lane -= worker->lane_count;
-			continue;
-		}
-		if (capacity < worker->lanes[lane].address_bytes)
-			return -FI_EINVAL;
-		memcpy(address, worker->lanes[lane].address,
-		       worker->lanes[lane].address_bytes);
-		return 0;
-	}
-	return -FI_EINVAL;
+int fab_engine_address(const struct fab_engine *engine, uint32_t worker,
+		       uint32_t lane, void *address, uint32_t capacity)
+{
+	const struct fab_lane *at;
+
+	if (lane >= fab_engine_lane_count(engine, worker))
+		return -FI_EINVAL;
+	at = &engine->workers[worker].lanes[lane];
+	if (capacity < at->address_bytes)
+		return -FI_EINVAL;
+	memset(address, 0, capacity);
+	memcpy(address, at->address, at->address_bytes);
+	return 0;
 }
 
 void fab_engine_statistics(const struct fab_engine *engine,

@@ -8,7 +8,9 @@
 
 #include "command.h"
 #include "fabricio.h"
+#include "list.h"
 #include "queue.h"
+#include "route.h"
 #include "wakeup.h"
 #include "worker.h"
 
@@ -20,11 +22,23 @@ struct fab_engine {
 	uint32_t worker_count;
 	uint32_t started;           /* threads to join */
 	uint32_t stopped;           /* STOP was sent */
-	struct fab_options options; /* strings owned */
+	struct fab_options options; /* strings owned, no plans */
+	/* The loop's. */
+	struct fab_routes routes;
+	struct fab_link regions;   /* struct fab_region, owned */
+	struct fab_link transfers; /* struct fab_transfer, owned */
 };
 
 /* Hand a command to a worker. 0, or -FI_ENOMEM with nothing done. [loop] */
 int fab_engine_submit(struct fab_engine *engine, uint32_t worker,
 		      const struct fab_command *command);
+
+/* Make sure of room for `count` commands to each worker in the mask, so that
+ * what needs several happens whole or not at all. 0 or -FI_ENOMEM. [loop] */
+int fab_engine_reserve(struct fab_engine *engine, uint64_t workers,
+		       uint32_t count);
+/* Submit a command for which there is room. Takes `object` over. [loop] */
+void fab_engine_command(struct fab_engine *engine, uint32_t worker,
+			uint32_t kind, uint32_t peer, void *object);
 
 #endif

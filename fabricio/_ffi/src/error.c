@@ -25,6 +25,16 @@ struct fab_error *fab_error_copy(const struct fab_error *error)
 	return copy;
 }
 
+void fab_error_keep_first(struct fab_error **first,
+			  struct fab_completion *completion)
+{
+	if (*first)
+		free(completion->error);
+	else
+		*first = completion->error;
+	completion->error = NULL;
+}
+
 void fab_error_free(struct fab_error *error)
 {
 	free(error);

@@ -46,6 +46,8 @@ struct fab_announce {
 	int32_t status; /* 0 or why the source gave up */
 	uint32_t flags;
 	uint32_t access; /* enum fab_access: what the key must grant; 0: none */
+	uint32_t parts;  /* of the transfer, each announced on its own path */
+	uint32_t reserved;
 };
 
 struct fab_confirm {

@@ -247,20 +247,31 @@ static int lane_open_objects(struct fab_lane *lane,
 }
 
 int fab_lane_open(struct fab_lane *lane, const struct fab_options *options,
-		  uint32_t number, struct fab_error *error)
+		  const struct fab_plan *plan, uint32_t number,
+		  struct fab_error *error)
 {
+	const char *nic = NULL, *source = options->source;
 	int ret;
 
 	memset(lane, 0, sizeof(*lane));
 	fab_list_construct(&lane->addresses);
 	lane->cq_fd = -1;
 	lane->receive_count = options->receive_count;
-	ret = fab_provider_find(options, number, &lane->info, error);
+	if (plan->nics)
+		nic = plan->nics[number];
+	if (plan->sources && plan->sources[number])
+		source = plan->sources[number];
+	ret = fab_provider_find(options->provider, nic, source, &lane->info,
+				error);
 	if (ret)
 		return ret;
 	if (lane->receive_count > lane->info->rx_attr->size)
 		lane->receive_count = (uint32_t) lane->info->rx_attr->size;
 	lane_read_limits(lane, options);
+	/* So that one long run is shared. */
+	if (plan->lane_count > 1)
+		lane->operation_bytes =
+			smaller(lane->operation_bytes, options->stripe_bytes);
 	ret = lane_open_objects(lane, options, error);
 	if (ret)
 		fab_lane_close(lane);

@@ -60,10 +60,11 @@ struct fab_lane {
 	uint32_t consumes_receives; /* FI_RX_CQ_DATA: immediates eat receives */
 };
 
-/* Open the `number`th lane that fits the options. On failure everything is
- * closed again and *error says which call failed. [worker] */
+/* Open the `number`th lane of the plan. On failure everything is closed again
+ * and *error says which call failed. [worker] */
 int fab_lane_open(struct fab_lane *lane, const struct fab_options *options,
-		  uint32_t number, struct fab_error *error);
+		  const struct fab_plan *plan, uint32_t number,
+		  struct fab_error *error);
 
 /* Close what fab_lane_open opened; regions must be closed before. Operations
  * that are out end with it, without a completion. [worker] */

@@ -41,7 +41,7 @@ struct fab_op *fab_op_alloc(struct fab_op_slab *slab, uint32_t kind)
 	op->adrift = 0;
 	op->bytes = 0;
 	op->peer = NULL;
-	op->transfer = NULL;
+	op->part = NULL;
 	op->frame = NULL;
 	op->buffer = NULL;
 	return op;

@@ -13,7 +13,7 @@
 #include <stdint.h>
 
 struct fab_peer;
-struct fab_transfer;
+struct fab_part;
 struct fab_outgoing;
 
 enum fab_op_kind {
@@ -34,8 +34,8 @@ struct fab_op {
 	uint64_t bytes;        /* RMA */
 	struct fab_op *next;   /* free list */
 	struct fab_peer *peer; /* borrowed: peers live as long as the worker */
-	struct fab_transfer *transfer; /* RMA; borrowed while the op is out */
-	struct fab_outgoing *frame;    /* FRAME; owned while the op is out */
+	struct fab_part *part; /* RMA; borrowed while the op is out */
+	struct fab_outgoing *frame; /* FRAME; owned while the op is out */
 	unsigned char
 		*buffer; /* RECEIVE, or FRAME's bounce; borrowed from lane */
 };

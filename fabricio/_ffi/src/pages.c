@@ -9,10 +9,12 @@ static inline uint64_t page_index(const int64_t *index, uint64_t i)
 }
 
 void fab_pages_next(const struct fab_pages *pages, struct fab_cursor *cursor,
-		    uint64_t limit, int merge, struct fab_segment *segment)
+		    const struct fab_cursor *end, uint64_t limit, int merge,
+		    struct fab_segment *segment)
 {
 	uint64_t i = cursor->page;
-	uint64_t bytes = pages->page_bytes - cursor->offset;
+	uint64_t stop = i == end->page ? end->offset : pages->page_bytes;
+	uint64_t bytes = stop - cursor->offset;
 	uint64_t local =
 		pages->local_offset + cursor->offset +
 		page_index(pages->local_index, i) * pages->local_stride;
@@ -28,9 +30,14 @@ void fab_pages_next(const struct fab_pages *pages, struct fab_cursor *cursor,
 		cursor->offset += limit;
 		return;
 	}
+	if (stop < pages->page_bytes) {
+		segment->bytes = bytes;
+		cursor->offset = stop;
+		return;
+	}
 	cursor->offset = 0;
 	segment->pages_ended = 1;
-	for (i++; merge && i < pages->count; i++) {
+	for (i++; merge && i < end->page; i++) {
 		if (pages->page_bytes > limit - bytes ||
 		    segment->pages_ended == UINT32_MAX)
 			break;

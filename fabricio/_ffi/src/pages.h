@@ -17,10 +17,18 @@ struct fab_segment {
 	uint32_t pages_ended;
 };
 
-/* Take the next run of at most `limit` bytes that is contiguous on both sides.
- * With `merge`, pages adjacent on both sides run into one segment.
- * Needs cursor->page < pages->count and limit > 0. */
+static inline int fab_cursor_before(const struct fab_cursor *cursor,
+				    const struct fab_cursor *end)
+{
+	return cursor->page < end->page ||
+	       (cursor->page == end->page && cursor->offset < end->offset);
+}
+
+/* Take the next run of at most `limit` bytes before `end` that is contiguous on
+ * both sides. With `merge`, pages adjacent on both sides run into one segment.
+ * Needs fab_cursor_before(cursor, end) and limit > 0. */
 void fab_pages_next(const struct fab_pages *pages, struct fab_cursor *cursor,
-		    uint64_t limit, int merge, struct fab_segment *segment);
+		    const struct fab_cursor *end, uint64_t limit, int merge,
+		    struct fab_segment *segment);
 
 #endif

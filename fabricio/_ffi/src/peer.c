@@ -1,7 +1,7 @@
 #include "peer.h"
 
 #include "lane.h"
-#include "transfer.h"
+#include "part.h"
 #include "worker.h"
 
 #include <rdma/fi_errno.h>
@@ -101,17 +101,21 @@ static int peer_insert(struct fab_worker *worker, struct fab_peer *peer,
 {
 	for (uint32_t i = 0; i < worker->lane_count; i++) {
 		struct fab_lane *lane = &worker->lanes[i];
+		const unsigned char *address;
+		uint32_t bytes;
 		int ret;
 
 		if (!peer_address_fits(lane, spec))
 			return fab_error_set(error, -FI_EINVAL, "fi_av_insert",
 					     0, "address of another format");
 		/* Unequal counts wrap. */
-		ret = fab_lane_address_add(
-			lane,
-			spec->addresses + (size_t) spec->address_bytes *
-						  (i % spec->lane_count),
-			spec->address_bytes, &peer->addresses[i]);
+		address = spec->addresses +
+			  (size_t) spec->address_bytes * (i % spec->lane_count);
+		bytes = spec->address_bytes;
+		if (lane->info->addr_format == FI_ADDR_STR)
+			bytes = (uint32_t) strlen((const char *) address) + 1;
+		ret = fab_lane_address_add(lane, address, bytes,
+					   &peer->addresses[i]);
 		if (ret)
 			return fab_error_set(error, ret, "fi_av_insert", 0,
 					     NULL);
@@ -142,6 +146,8 @@ void fab_peer_open(struct fab_worker *worker, struct fab_peer_spec *spec)
 	}
 	if (peer) {
 		peer->state = FAB_PEER_OPEN;
+		peer->route = spec->route;
+		peer->path_count = spec->path_count;
 		peer->cookie = spec->cookie;
 		peer->remote_cookie = 0;
 		peer->remote_slot = FAB_NO_PEER;
@@ -150,8 +156,8 @@ void fab_peer_open(struct fab_worker *worker, struct fab_peer_spec *spec)
 		peer->deadline_ns = 0;
 		peer->starved = 0;
 	}
-	fab_worker_report(worker, FAB_PEER_ADDED,
-			  peer ? peer->slot : FAB_NO_PEER, spec->token, &error);
+	fab_worker_report_added(worker, spec, peer ? peer->slot : FAB_NO_PEER,
+				&error);
 	free(spec);
 }
 
@@ -163,7 +169,7 @@ void fab_peer_link(struct fab_worker *worker, struct fab_peer *peer,
 	peer->state = FAB_PEER_ATTACHED;
 	peer->remote_slot = remote_slot;
 	peer->remote_cookie = remote_cookie;
-	fab_transfer_admit(worker, peer);
+	fab_part_admit(worker, peer);
 	fab_peer_ready(worker, peer);
 }
 
@@ -242,9 +248,8 @@ static void peer_orphan_list(struct fab_worker *worker, struct fab_link *list,
 	 * end, once; it touches no other. */
 	for (; link != list; link = next) {
 		next = link->next;
-		fab_transfer_orphan(worker,
-				    FAB_ENTRY(link, struct fab_transfer, link),
-				    error);
+		fab_part_orphan(worker, FAB_ENTRY(link, struct fab_part, link),
+				error);
 	}
 }
 
@@ -267,7 +272,7 @@ void fab_peer_break_by(struct fab_worker *worker, struct fab_peer *peer,
 	if (peer->state != FAB_PEER_OPEN && peer->state != FAB_PEER_ATTACHED)
 		return;
 	peer->state = FAB_PEER_BROKEN;
-	fab_worker_report(worker, FAB_PEER_FAILED, peer->slot, 0, error);
+	fab_worker_report(worker, FAB_PEER_FAILED, peer->route, 0, error);
 	peer_stop(worker, peer, error);
 	/* What is still out after a failure seldom comes back: tell soon. */
 	if (peer->deadline_ns > worker->now_ns + FAB_GRACE_NS)
@@ -297,14 +302,14 @@ static void peer_forsake(struct fab_worker *worker, struct fab_peer *peer)
 		fab_lane_set_adrift(&worker->lanes[i], peer);
 	for (; link != &peer->settling; link = next) {
 		next = link->next;
-		fab_transfer_forsake(
-			worker, FAB_ENTRY(link, struct fab_transfer, link));
+		fab_part_forsake(worker,
+				 FAB_ENTRY(link, struct fab_part, link));
 	}
 }
 
 static void peer_removed(struct fab_worker *worker, struct fab_peer *peer)
 {
-	fab_worker_report(worker, FAB_PEER_REMOVED, peer->slot, 0, NULL);
+	fab_worker_report(worker, FAB_PEER_REMOVED, peer->route, 0, NULL);
 	fab_peer_forget(worker, peer);
 	peer->state = FAB_PEER_ORPHANED;
 }
@@ -353,10 +358,10 @@ static int peer_waits(const struct fab_peer *peer)
 		return 1;
 	for (link = peer->settling.next; link != &peer->settling;
 	     link = link->next) {
-		const struct fab_transfer *transfer =
-			FAB_ENTRY(link, const struct fab_transfer, link);
+		const struct fab_part *part =
+			FAB_ENTRY(link, const struct fab_part, link);
 
-		if (!transfer->reported || transfer->departed)
+		if (!part->reported || part->departed)
 			return 1;
 	}
 	return 0;
@@ -368,8 +373,7 @@ static void peer_tick_list(struct fab_worker *worker, struct fab_link *list)
 
 	for (; link != list; link = next) {
 		next = link->next;
-		fab_transfer_tick(worker,
-				  FAB_ENTRY(link, struct fab_transfer, link));
+		fab_part_tick(worker, FAB_ENTRY(link, struct fab_part, link));
 	}
 }
 
@@ -410,18 +414,17 @@ void fab_peer_quiesce(struct fab_worker *worker, struct fab_peer *peer)
 	peer->frames_out = 0;
 	peer->operations_out = 0;
 	for (; link != &peer->settling; link = next) {
-		struct fab_transfer *transfer =
-			FAB_ENTRY(link, struct fab_transfer, link);
+		struct fab_part *part = FAB_ENTRY(link, struct fab_part, link);
 
 		next = link->next;
-		transfer->completed = transfer->posted;
-		fab_transfer_settle(worker, transfer);
+		part->completed = part->posted;
+		fab_part_settle(worker, part);
 	}
 }
 
 void fab_peer_destruct(struct fab_peer *peer)
 {
-	fab_transfer_free_list(&peer->settling);
+	fab_part_free_list(&peer->settling);
 	fab_departures_destruct(&peer->departures);
 	fab_arrivals_destruct(&peer->arrivals);
 	free(peer->addresses);

@@ -1,4 +1,4 @@
-/* Peers: one slot for each endpoint. Slots live as long as the worker, so that
+/* Peers: one slot for each path to a peer. Slots live as long as the worker, so that
  * late completions never meet freed memory.
  *
  * P1 a slot is reused only after FAB_PEER_REMOVED was reported and no
@@ -17,7 +17,7 @@
 #include <stdatomic.h>
 
 struct fab_lane_address;
-struct fab_transfer;
+struct fab_part;
 struct fab_worker;
 
 enum fab_peer_state {
@@ -31,8 +31,10 @@ enum fab_peer_state {
 
 /* What the loop hands over to add a peer. Owned by the worker. */
 struct fab_peer_spec {
-	uint64_t token;
 	uint64_t cookie;
+	uint32_t route; /* the loop's number for the peer */
+	uint32_t path;  /* of the route, which this is */
+	uint32_t path_count;
 	uint32_t address_bytes;
 	uint32_t lane_count;
 	unsigned char addresses[];
@@ -53,6 +55,9 @@ struct fab_peer {
 	uint64_t cookie;                     /* what frames for us must carry */
 	uint64_t remote_cookie;              /* what frames to it must carry */
 	uint32_t slot;
+	uint32_t route; /* how the loop calls it */
+	uint32_t path_count;
+	uint32_t turn; /* lane that goes first */
 	uint32_t remote_slot;
 	uint32_t state;
 	uint32_t frames_out; /* posted, not completed */

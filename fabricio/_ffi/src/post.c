@@ -1,10 +1,10 @@
 /* Posting: frames before pages, one quantum of a transfer in turn. */
 #include "frame.h"
 #include "lane.h"
+#include "part.h"
 #include "peer.h"
 #include "provider.h"
-#include "region.h"
-#include "transfer.h"
+#include "registration.h"
 #include "worker.h"
 
 #include <rdma/fi_endpoint.h>
@@ -53,16 +53,16 @@ static int post_frame(struct fab_worker *worker, struct fab_lane *lane,
 
 /* Fill one operation from the cursor on: up to lane->segments runs. */
 static uint32_t post_gather(const struct fab_lane *lane,
-			    const struct fab_transfer *transfer,
-			    const struct fab_region_lane *local, int merge,
-			    struct fab_cursor *cursor, struct iovec *iov,
-			    void **desc, struct fi_rma_iov *rma_iov,
-			    struct fab_op *op)
+			    const struct fab_part *part, uint32_t number,
+			    int merge, struct fab_cursor *cursor,
+			    struct iovec *iov, void **desc,
+			    struct fi_rma_iov *rma_iov, struct fab_op *op)
 {
-	const struct fab_pages *pages = &transfer->pages;
+	const struct fab_registration *local = part->registration;
+	const struct fab_pages *pages = &part->supply->pages;
 	uint32_t n = 0;
 
-	while (n < lane->segments && cursor->page < pages->count) {
+	while (n < lane->segments && fab_cursor_before(cursor, &part->end)) {
 		uint64_t room = lane->operation_bytes - op->bytes;
 		struct fab_segment segment;
 
@@ -71,15 +71,15 @@ static uint32_t post_gather(const struct fab_lane *lane,
 		if (n && (pages->page_bytes > lane->segment_bytes ||
 			  pages->page_bytes > room))
 			break;
-		fab_pages_next(pages, cursor, room, merge, &segment);
+		fab_pages_next(pages, cursor, &part->end, room, merge,
+			       &segment);
 		iov[n].iov_base =
-			(void *) (uintptr_t) (transfer->region->address +
-					      segment.local);
+			(void *) (uintptr_t) (local->address + segment.local);
 		iov[n].iov_len = segment.bytes;
-		desc[n] = local->desc;
-		rma_iov[n].addr = transfer->remote_base + segment.remote;
+		desc[n] = local->lanes[number].desc;
+		rma_iov[n].addr = part->remote_base + segment.remote;
 		rma_iov[n].len = segment.bytes;
-		rma_iov[n].key = transfer->remote_key;
+		rma_iov[n].key = part->remote_keys[number];
 		op->bytes += segment.bytes;
 		op->pages += segment.pages_ended;
 		n++;
@@ -94,22 +94,21 @@ static uint32_t post_gather(const struct fab_lane *lane,
  * awake. But all do before the peer has proven the key: a plain write may land
  * whatever it is. */
 static uint32_t post_marks(const struct fab_lane *lane,
-			   const struct fab_transfer *transfer,
-			   const struct fab_op *op)
+			   const struct fab_part *part, const struct fab_op *op)
 {
-	if (!transfer->departed || (transfer->flags & FAB_TRANSFER_READ))
+	if (!part->departed || (part->flags & FAB_TRANSFER_READ))
 		return 0;
 	return !lane->plain_bytes || op->bytes <= lane->plain_bytes ||
-	       !transfer->marked ||
-	       !fab_peer_has_proven(transfer->peer, transfer->remote_key);
+	       !part->marked ||
+	       !fab_peer_has_proven(part->peer, part->remote_keys[0]);
 }
 
 static int post_operation(struct fab_worker *worker, struct fab_lane *lane,
 			  uint32_t number, struct fab_peer *peer,
-			  struct fab_transfer *transfer)
+			  struct fab_part *part)
 {
-	int read = transfer->flags & FAB_TRANSFER_READ;
-	struct fab_cursor cursor = transfer->cursor;
+	int read = part->flags & FAB_TRANSFER_READ;
+	struct fab_cursor cursor = part->cursor;
 	struct iovec iov[FAB_MAX_SEGMENTS];
 	void *desc[FAB_MAX_SEGMENTS];
 	struct fi_rma_iov rma_iov[FAB_MAX_SEGMENTS];
@@ -125,12 +124,12 @@ static int post_operation(struct fab_worker *worker, struct fab_lane *lane,
 	op = fab_op_alloc(&lane->ops, FAB_OP_RMA);
 	if (!op)
 		return -FI_EAGAIN;
-	msg.iov_count = msg.rma_iov_count = post_gather(
-		lane, transfer, &transfer->region->lanes[number],
-		(int) worker->options.merge, &cursor, iov, desc, rma_iov, op);
+	msg.iov_count = msg.rma_iov_count =
+		post_gather(lane, part, number, (int) worker->options.merge,
+			    &cursor, iov, desc, rma_iov, op);
 	msg.context = &op->context;
-	msg.data = transfer->immediate;
-	op->marked = post_marks(lane, transfer, op);
+	msg.data = part->immediate;
+	op->marked = post_marks(lane, part, op);
 	if (read)
 		ret = fi_readmsg(lane->ep, &msg, FI_COMPLETION);
 	else
@@ -143,11 +142,11 @@ static int post_operation(struct fab_worker *worker, struct fab_lane *lane,
 		return (int) ret;
 	}
 	op->peer = peer;
-	op->transfer = transfer;
-	transfer->cursor = cursor;
-	transfer->posted++;
-	transfer->marked += op->marked;
-	transfer->moved_ns = worker->now_ns;
+	op->part = part;
+	part->cursor = cursor;
+	part->posted++;
+	part->marked += op->marked;
+	part->moved_ns = worker->now_ns;
 	peer->operations_out++;
 	lane->inflight_count++;
 	lane->inflight_bytes += op->bytes;
@@ -158,11 +157,10 @@ static int post_operation(struct fab_worker *worker, struct fab_lane *lane,
 /* Without a wait fd the peer naps when its CQ stays empty. What it does not see
  * there, it must be told of: a provider may need it to poll all the same. */
 static void post_stir(struct fab_worker *worker, const struct fab_lane *lane,
-		      struct fab_peer *peer,
-		      const struct fab_transfer *transfer)
+		      struct fab_peer *peer, const struct fab_part *part)
 {
 	if (lane->cq_fd >= 0 ||
-	    (transfer->departed && !(transfer->flags & FAB_TRANSFER_READ)))
+	    (part->departed && !(part->flags & FAB_TRANSFER_READ)))
 		return;
 	if (worker->now_ns - peer->stirred_ns < worker->options.spin_ns / 2)
 		return;
@@ -170,24 +168,37 @@ static void post_stir(struct fab_worker *worker, const struct fab_lane *lane,
 	fab_peer_send(worker, peer, FAB_FRAME_STIR, NULL, 0);
 }
 
+/* Bytes of a turn: several lanes share what there is. */
+static uint64_t post_share(const struct fab_worker *worker,
+			   const struct fab_part *part)
+{
+	const struct fab_cursor *end = &part->end;
+	uint64_t share =
+		(end->page - part->cursor.page) * part->supply->unit_bytes;
+
+	if (worker->lane_count == 1 || !end->page)
+		return QUANTUM_BYTES;
+	share /= worker->lane_count;
+	return share < QUANTUM_BYTES ? share + 1 : QUANTUM_BYTES;
+}
+
 /* A turn of one transfer on one lane. 0, -FI_EAGAIN, or an error. */
 static int post_pages(struct fab_worker *worker, struct fab_lane *lane,
 		      uint32_t number, struct fab_peer *peer,
-		      struct fab_transfer *transfer, uint32_t *posted)
+		      struct fab_part *part, uint32_t *posted)
 {
 	uint32_t quantum = worker->options.quantum;
-	uint64_t enough = lane->inflight_bytes + QUANTUM_BYTES;
+	uint64_t enough = lane->inflight_bytes + post_share(worker, part);
 	int ret = 0;
 
-	while (!ret && quantum-- &&
-	       transfer->cursor.page < transfer->pages.count) {
+	while (!ret && quantum-- && fab_part_more(part)) {
 		if (lane->inflight_bytes >= enough)
 			break;
 		if (lane->inflight_count >= lane->limit_count ||
 		    (lane->inflight_count &&
 		     lane->inflight_bytes >= lane->limit_bytes))
 			return -FI_EAGAIN;
-		ret = post_operation(worker, lane, number, peer, transfer);
+		ret = post_operation(worker, lane, number, peer, part);
 		if (!ret)
 			(*posted)++;
 	}
@@ -195,17 +206,16 @@ static int post_pages(struct fab_worker *worker, struct fab_lane *lane,
 }
 
 static void post_failed(struct fab_worker *worker, struct fab_peer *peer,
-			struct fab_transfer *transfer, int code,
-			const char *call)
+			struct fab_part *part, int code, const char *call)
 {
 	struct fab_error error;
 
 	fab_worker_count(&worker->statistics.operations_failed, 1);
 	fab_error_set(&error, code, call, 0, NULL);
-	if (fab_error_is_peer(code) || !transfer)
+	if (fab_error_is_peer(code) || !part)
 		fab_peer_break_by(worker, peer, &error);
 	else
-		fab_transfer_fail(worker, transfer, &error);
+		fab_part_fail(worker, part, &error);
 }
 
 int fab_post_frames(struct fab_worker *worker, struct fab_peer *peer,
@@ -244,26 +254,26 @@ static int post_peer(struct fab_worker *worker, struct fab_peer *peer,
 		fab_worker_count(&worker->statistics.again, 1);
 	if (ret)
 		return ret == -FI_EAGAIN;
-	for (uint32_t i = 0; i < worker->lane_count; i++) {
-		struct fab_transfer *transfer;
+	for (uint32_t turn = 0; turn < worker->lane_count; turn++) {
+		uint32_t i = (peer->turn + turn) % worker->lane_count;
+		struct fab_part *part;
 		uint32_t before;
 
 		if (peer->state != FAB_PEER_ATTACHED ||
 		    fab_list_empty(&peer->posting))
 			return 0;
-		transfer = FAB_ENTRY(peer->posting.next, struct fab_transfer,
-				     link);
-		post_stir(worker, &worker->lanes[i], peer, transfer);
+		part = FAB_ENTRY(peer->posting.next, struct fab_part, link);
+		post_stir(worker, &worker->lanes[i], peer, part);
 		if (peer->state != FAB_PEER_ATTACHED)
 			return 0;
 		before = *posted;
-		ret = post_pages(worker, &worker->lanes[i], i, peer, transfer,
+		ret = post_pages(worker, &worker->lanes[i], i, peer, part,
 				 posted);
 		if (ret == -FI_EAGAIN)
 			fab_worker_count(&worker->statistics.again, 1);
 		if (ret && ret != -FI_EAGAIN) {
-			post_failed(worker, peer, transfer, ret,
-				    transfer->flags & FAB_TRANSFER_READ ?
+			post_failed(worker, peer, part, ret,
+				    part->flags & FAB_TRANSFER_READ ?
 					    "fi_readmsg" :
 					    "fi_writemsg");
 			continue;
@@ -271,14 +281,16 @@ static int post_peer(struct fab_worker *worker, struct fab_peer *peer,
 		/* No turn was had: the lane is full. */
 		if (ret && *posted == before)
 			continue;
-		fab_list_remove(&transfer->link);
-		if (transfer->cursor.page < transfer->pages.count) {
-			fab_list_append(&peer->posting, &transfer->link);
+		fab_list_remove(&part->link);
+		if (fab_part_more(part)) {
+			fab_list_append(&peer->posting, &part->link);
 			continue;
 		}
-		fab_list_append(&peer->settling, &transfer->link);
-		fab_transfer_settle(worker, transfer);
+		fab_list_append(&peer->settling, &part->link);
+		fab_part_settle(worker, part);
+		fab_part_admit(worker, peer);
 	}
+	peer->turn = (peer->turn + 1) % worker->lane_count;
 	return peer->state == FAB_PEER_ATTACHED &&
 	       (!fab_list_empty(&peer->posting) ||
 		!fab_list_empty(&peer->frames));

@@ -92,26 +92,22 @@ static void provider_refusal(const struct fi_info *info, char *text,
 			 info->domain_attr->mr_key_size);
 }
 
-int fab_provider_find(const struct fab_options *options, uint32_t number,
+int fab_provider_find(const char *provider, const char *nic, const char *source,
 		      struct fi_info **info, struct fab_error *error)
 {
 	char refusal[128] = "";
 	struct fi_info *list, *at;
 	int ret;
 
-	ret = provider_getinfo(options->provider, options->source,
-			       options->domain, &list);
+	ret = provider_getinfo(provider, source, nic, &list);
 	if (ret)
 		return fab_error_set(error, ret, "fi_getinfo", 0, NULL);
 	for (at = list; at; at = at->next) {
 		/* fi_getinfo also answers with layers over the name. */
-		if (options->provider &&
-		    strcmp(at->fabric_attr->prov_name, options->provider))
+		if (provider && strcmp(at->fabric_attr->prov_name, provider))
 			continue;
 		provider_refusal(at, refusal, sizeof(refusal));
-		if (refusal[0])
-			continue;
-		if (number-- == 0)
+		if (!refusal[0])
 			break;
 	}
 	*info = at ? fi_dupinfo(at) : NULL;

@@ -12,9 +12,10 @@
 /* Most pages that one operation may carry. */
 #define FAB_MAX_SEGMENTS 8u
 
-/* The `number`th usable info for the options' provider, domain and source;
- * the caller owns it (fi_freeinfo). -FI_ENODATA if there is none. [worker] */
-int fab_provider_find(const struct fab_options *options, uint32_t number,
+/* The first usable info for a provider, a NIC's domain name and a source address
+ * (NULL: any); the caller owns it (fi_freeinfo). -FI_ENODATA if there is none.
+ * [worker] */
+int fab_provider_find(const char *provider, const char *nic, const char *source,
 		      struct fi_info **info, struct fab_error *error);
 
 #endif

@@ -36,22 +36,33 @@ static inline void *fab_queue_at(struct fab_queue *queue, size_t i)
 	       (queue->first + i) % queue->capacity * queue->item_bytes;
 }
 
+/* Make room for `more` items, so that as many pushes succeed. */
+static inline int fab_queue_reserve(struct fab_queue *queue, size_t more)
+{
+	size_t capacity = queue->capacity ? queue->capacity : 64;
+	unsigned char *items;
+
+	if (queue->count + more <= queue->capacity)
+		return 0;
+	while (capacity < queue->count + more)
+		capacity *= 2;
+	items = malloc(capacity * queue->item_bytes);
+	if (!items)
+		return -FI_ENOMEM;
+	for (size_t i = 0; i < queue->count; i++)
+		memcpy(items + i * queue->item_bytes, fab_queue_at(queue, i),
+		       queue->item_bytes);
+	free(queue->items);
+	queue->items = items;
+	queue->capacity = capacity;
+	queue->first = 0;
+	return 0;
+}
+
 static inline int fab_queue_push(struct fab_queue *queue, const void *item)
 {
-	if (queue->count == queue->capacity) {
-		size_t capacity = queue->capacity ? queue->capacity * 2 : 64;
-		unsigned char *items = malloc(capacity * queue->item_bytes);
-
-		if (!items)
-			return -FI_ENOMEM;
-		for (size_t i = 0; i < queue->count; i++)
-			memcpy(items + i * queue->item_bytes,
-			       fab_queue_at(queue, i), queue->item_bytes);
-		free(queue->items);
-		queue->items = items;
-		queue->capacity = capacity;
-		queue->first = 0;
-	}
+	if (fab_queue_reserve(queue, 1))
+		return -FI_ENOMEM;
 	queue->count++;
 	memcpy(fab_queue_at(queue, queue->count - 1), item, queue->item_bytes);
 	return 0;

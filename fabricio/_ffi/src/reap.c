@@ -3,8 +3,8 @@
 #include "frame.h"
 #include "lane.h"
 #include "local.h"
+#include "part.h"
 #include "peer.h"
-#include "transfer.h"
 #include "worker.h"
 
 #include <errno.h>
@@ -49,7 +49,8 @@ static void reap_hand_over(struct fab_worker *worker, struct fab_peer *peer,
 	memcpy(frame->payload, payload, bytes);
 	atomic_fetch_add_explicit(held, FAB_FRAME_CHARGE(frame),
 				  memory_order_relaxed);
-	fab_worker_report_frame(worker, peer ? peer->slot : FAB_NO_PEER, frame);
+	fab_worker_report_frame(worker, peer ? peer->route : FAB_NO_PEER,
+				frame);
 }
 
 static int reap_engine_frame(struct fab_worker *worker, struct fab_peer *peer,
@@ -138,7 +139,7 @@ static void reap_repost(struct fab_worker *worker, struct fab_lane *lane,
 static void reap_operation(struct fab_worker *worker, struct fab_lane *lane,
 			   struct fab_op *op, const struct fab_error *error)
 {
-	struct fab_transfer *transfer = op->transfer;
+	struct fab_part *part = op->part;
 	struct fab_peer *peer = op->peer;
 	uint64_t bytes = op->bytes;
 	uint32_t pages = op->pages;
@@ -152,21 +153,21 @@ static void reap_operation(struct fab_worker *worker, struct fab_lane *lane,
 	if (!error) {
 		fab_worker_count(&worker->statistics.operations_completed, 1);
 		fab_worker_count(&worker->statistics.pages, pages);
-		fab_worker_count(transfer->flags & FAB_TRANSFER_READ ?
+		fab_worker_count(part->flags & FAB_TRANSFER_READ ?
 					 &worker->statistics.bytes_read :
 					 &worker->statistics.bytes_written,
 				 bytes);
 		peer->heard_ns = worker->now_ns;
-		fab_transfer_moved(worker, transfer, bytes, pages);
+		fab_part_moved(worker, part, bytes, pages);
 	} else {
 		fab_worker_count(&worker->statistics.operations_failed, 1);
-		transfer->uncounted = 1;
-		transfer->announced = 0; /* the failure is to be announced */
+		part->uncounted = 1;
+		part->announced = 0; /* the failure is to be announced */
 		if (fab_error_is_peer(error->code))
 			fab_peer_break_by(worker, peer, error);
-		else if (!transfer->stopped)
-			fab_transfer_fail(worker, transfer, error);
-		fab_transfer_moved(worker, transfer, 0, 0);
+		else if (!part->stopped)
+			fab_part_fail(worker, part, error);
+		fab_part_moved(worker, part, 0, 0);
 	}
 	fab_peer_settle(worker, peer);
 }
@@ -185,7 +186,7 @@ static void reap_sent(struct fab_worker *worker, struct fab_lane *lane,
 	if (error)
 		fab_peer_break_by(worker, peer, error);
 	else if (frame->token && peer->state != FAB_PEER_ORPHANED)
-		fab_worker_report(worker, FAB_FRAME_SENT, peer->slot,
+		fab_worker_report(worker, FAB_FRAME_SENT, peer->route,
 				  frame->token, NULL);
 	free(frame);
 	fab_peer_settle(worker, peer);

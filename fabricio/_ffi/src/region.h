@@ -1,43 +1,32 @@
-/* A memory region, registered with every lane of the worker. */
+/* A region of the loop's: memory registered with the lanes of some workers. */
 #ifndef FAB_REGION_H
 #define FAB_REGION_H
 
 #include "fabricio.h"
 #include "list.h"
 
-#include <rdma/fi_domain.h>
+#include <stdint.h>
 
-struct fab_worker;
+struct fab_registration;
 
+/* Everything here is the loop's. */
 struct fab_region {
-	struct fab_link link; /* in worker->regions while registered */
+	struct fab_link link; /* in engine->regions */
 	uint64_t token;
-	uint64_t address; /* borrowed memory of the caller */
-	uint64_t bytes;
-	uint64_t base; /* what peers call its first byte; worker writes */
-	uint64_t key;  /* asked for */
-	uint32_t access;
-	uint32_t lane_count;
-	uint32_t transfers; /* that use it; worker only */
-	uint32_t closing; /* deregistration waits for transfers; worker only */
-	struct fab_region_lane {
-		struct fid_mr *mr; /* owned */
-		void *desc;        /* borrowed from mr */
-		uint64_t key;
-	} lanes[];
+	uint64_t workers; /* bit mask */
+	uint32_t opening; /* parts that have not answered yet */
+	uint32_t closing; /* parts told to close that have not answered yet */
+	int32_t status;
+	struct fab_error *error; /* owned: of the first failure */
+	/* One a worker; the worker's until it says DEREGISTERED; NULL: none. */
+	struct fab_registration *parts[FAB_MAX_WORKERS];
 };
 
-/* [worker] */
-void fab_region_open(struct fab_worker *worker, struct fab_region *region);
-void fab_region_close(struct fab_worker *worker, struct fab_region *region);
-/* Close its MRs; the struct stays. [worker] */
-void fab_region_unregister(struct fab_region *region);
-/* 0 if some open region has the key and grants the access, -FI_EACCES if it
- * does not grant it, -FI_ENOKEY if there is none. [worker] */
-int fab_region_grants(const struct fab_worker *worker, uint64_t key,
-		      uint32_t access);
-/* A transfer begins or ends to use it; the last one may close it. [worker] */
-void fab_region_hold(struct fab_region *region);
-void fab_region_drop(struct fab_worker *worker, struct fab_region *region);
+/* Take a worker's answer. 1 if the loop shall have it, made out for the whole
+ * region. [loop] */
+int fab_region_gather(struct fab_completion *completion);
+
+/* Those that were never deregistered, after the workers ended. [loop] */
+void fab_region_free_list(struct fab_link *list);
 
 #endif

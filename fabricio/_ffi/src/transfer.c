@@ -1,362 +1,290 @@
 #include "transfer.h"
 
-#include "peer.h"
+#include "engine.h"
+#include "part.h"
 #include "region.h"
-#include "worker.h"
+#include "route.h"
 
 #include <rdma/fi_errno.h>
-#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
-/* Answers without progress before a transfer is given up, and queries without
- * an answer; one query each eighth of peer_timeout. */
-#define QUERY_LIMIT   3u
-#define SILENCE_LIMIT 8u
+/* Paths that the transfer takes, and where each leads. */
+struct choice {
+	uint32_t count;
+	uint32_t paths[FAB_MAX_WORKERS];
+};
 
-static int transfer_needs_departure(const struct fab_transfer *transfer)
+static int transfer_bytes(const struct fab_pages *pages, uint64_t *bytes)
 {
-	return (transfer->flags & FAB_TRANSFER_NOTIFY) ||
-	       (transfer->pages.count &&
-		(transfer->flags & FAB_TRANSFER_CONFIRM));
+	return __builtin_mul_overflow(pages->count, pages->page_bytes, bytes);
 }
 
-static uint64_t transfer_out(const struct fab_transfer *transfer)
+/* As many paths as the bytes are worth, beginning with another one each time.
+ * Both regions must be registered at its ends. */
+static int transfer_choose(const struct fab_engine *engine,
+			   struct fab_route *route,
+			   const struct fab_region *region, uint64_t remote,
+			   const struct fab_pages *pages, struct choice *choice)
 {
-	return transfer->posted - transfer->completed;
+	uint64_t bytes, worth;
+
+	if (transfer_bytes(pages, &bytes))
+		bytes = UINT64_MAX;
+	worth = bytes / engine->options.stripe_bytes;
+	choice->count = 0;
+	for (uint32_t i = 0; i < route->path_count; i++) {
+		uint32_t path = (route->turn + i) % route->path_count;
+		uint32_t here = path % engine->worker_count;
+		uint32_t there = path % route->worker_count;
+
+		if (!(region->workers >> here & 1) || !(remote >> there & 1))
+			continue;
+		choice->paths[choice->count++] = path;
+		if (choice->count >= worth)
+			break;
+	}
+	if (!choice->count)
+		return -FI_EINVAL;
+	route->turn =
+		(choice->paths[choice->count - 1] + 1) % route->path_count;
+	return 0;
 }
 
-/* Nothing more of it will be posted. */
-static int transfer_is_over(const struct fab_transfer *transfer)
+static struct fab_part *part_alloc(struct fab_engine *engine,
+				   struct fab_route *route,
+				   const struct fab_remote *remote,
+				   struct fab_transfer *transfer,
+				   struct fab_region *region, uint32_t path)
 {
-	return transfer->stopped ||
-	       transfer->cursor.page >= transfer->pages.count;
+	uint32_t worker = path % engine->worker_count;
+	uint32_t there = path % route->worker_count;
+	uint32_t lanes = engine->workers[worker].plan.lane_count;
+	struct fab_part *made;
+
+	made = calloc(1, sizeof(*made) + lanes * sizeof(made->remote_keys[0]));
+	if (!made)
+		return NULL;
+	made->token = (uint64_t) (uintptr_t) transfer;
+	made->remote_base = remote->base;
+	made->supply = &transfer->supply;
+	made->registration = region->parts[worker];
+	made->peer_slot = route->paths[path].slot;
+	for (uint32_t i = 0; i < lanes; i++) {
+		uint32_t lane = i % route->lane_counts[there];
+
+		made->remote_keys[i] =
+			remote->key_count == 1 ?
+				remote->keys[0] :
+				remote->keys[route->first_lanes[there] + lane];
+	}
+	return made;
 }
 
-static void transfer_move(struct fab_transfer *transfer, struct fab_link *list)
+static int64_t *copy_index(int64_t *to, const int64_t *from, uint64_t count,
+			   const int64_t **index)
+{
+	*index = from ? memcpy(to, from, count * sizeof(*to)) : NULL;
+	return from ? to + count : to;
+}
+
+static struct fab_transfer *transfer_alloc(const struct fab_engine *engine,
+					   const struct fab_pages *pages,
+					   uint32_t parts)
+{
+	uint64_t lists = (pages->local_index ? 1u : 0u) +
+			 (pages->remote_index ? 1u : 0u);
+	struct fab_pages mine = *pages;
+	struct fab_transfer *made;
+	uint64_t bytes;
+	int64_t *indices;
+
+	if (__builtin_mul_overflow(pages->count, lists * sizeof(*indices),
+				   &bytes) ||
+	    __builtin_add_overflow(
+		    bytes, sizeof(*made) + parts * sizeof(made->parts[0]),
+		    &bytes))
+		return NULL;
+	made = malloc(bytes);
+	if (!made)
+		return NULL;
+	memset(made, 0, sizeof(*made) + parts * sizeof(made->parts[0]));
+	indices = (int64_t *) (void *) (made->parts + parts);
+	indices = copy_index(indices, pages->local_index, pages->count,
+			     &mine.local_index);
+	copy_index(indices, pages->remote_index, pages->count,
+		   &mine.remote_index);
+	if (mine.page_bytes == 0)
+		mine.count = 0;
+	fab_supply_construct(&made->supply, &mine, parts,
+			     engine->options.stripe_bytes);
+	made->undone = made->unquiet = made->part_count = parts;
+	return made;
+}
+
+static void transfer_free(struct fab_transfer *transfer)
 {
 	if (fab_link_listed(&transfer->link))
 		fab_list_remove(&transfer->link);
-	fab_list_append(list, &transfer->link);
-}
-
-void fab_transfer_begin(struct fab_worker *worker,
-			struct fab_transfer *transfer)
-{
-	struct fab_peer *peer = fab_worker_slot(worker, transfer->peer_slot);
-	struct fab_error error;
-
-	worker->outstanding++;
-	fab_region_hold(transfer->region);
-	transfer->moved_ns = worker->now_ns;
-	transfer->peer = peer;
-	transfer->due = !!(transfer->flags & FAB_TRANSFER_NOTIFY);
-	if (!peer || (peer->state != FAB_PEER_OPEN &&
-		      peer->state != FAB_PEER_ATTACHED)) {
-		fab_error_set(&error, -FI_ESHUTDOWN, "fi_writemsg", 0,
-			      "the peer is gone");
-		fab_list_append(peer ? &peer->settling : &worker->strays,
-				&transfer->link);
-		fab_transfer_orphan(worker, transfer, &error);
-		return;
-	}
-	fab_list_append(&peer->waiting, &transfer->link);
-	fab_transfer_admit(worker, peer);
-}
-
-/* Where plain writes are to be had for a proven key, have it proven. */
-static void transfer_ask_proof(struct fab_worker *worker,
-			       const struct fab_transfer *transfer)
-{
-	struct fab_proof proof = {
-		.key = transfer->remote_key,
-		.access = FAB_ACCESS_REMOTE_WRITE,
-	};
-
-	if (worker->lanes[0].plain_bytes && transfer->departed &&
-	    !(transfer->flags & FAB_TRANSFER_READ) &&
-	    !fab_peer_has_proven(transfer->peer, transfer->remote_key))
-		fab_peer_send(worker, transfer->peer, FAB_FRAME_PROVE, &proof,
-			      sizeof(proof));
-}
-
-void fab_transfer_admit(struct fab_worker *worker, struct fab_peer *peer)
-{
-	while (peer->state == FAB_PEER_ATTACHED &&
-	       !fab_list_empty(&peer->waiting)) {
-		struct fab_transfer *transfer = FAB_ENTRY(
-			peer->waiting.next, struct fab_transfer, link);
-		int ret = 0;
-
-		if (transfer_needs_departure(transfer))
-			ret = fab_departure_open(&peer->departures,
-						 peer->remote_slot, transfer,
-						 &transfer->immediate);
-		else
-			transfer->immediate = 0;
-		if (ret == -FI_EAGAIN)
-			return;
-		if (ret) {
-			fab_peer_starve(worker, peer);
-			return;
-		}
-		transfer->departed = transfer_needs_departure(transfer) != 0;
-		transfer->moved_ns = worker->now_ns;
-		if (transfer->pages.count == 0 || transfer->stopped) {
-			transfer_move(transfer, &peer->settling);
-			fab_transfer_settle(worker, transfer);
-		} else {
-			transfer_move(transfer, &peer->posting);
-			transfer_ask_proof(worker, transfer);
-			fab_peer_ready(worker, peer);
-		}
-	}
-}
-
-static void transfer_announce(struct fab_worker *worker,
-			      struct fab_transfer *transfer, uint32_t flags)
-{
-	struct fab_announce announce = {
-		.sequence = transfer->sequence,
-		.key = transfer->remote_key,
-		.immediate = transfer->immediate,
-		.status = transfer->error.code,
-		.flags = flags,
-	};
-
-	announce.count = transfer->marked;
-	if (transfer->pages.count)
-		announce.access = transfer->flags & FAB_TRANSFER_READ ?
-					  FAB_ACCESS_REMOTE_READ :
-					  FAB_ACCESS_REMOTE_WRITE;
-	if (transfer->flags & FAB_TRANSFER_NOTIFY)
-		announce.flags |= FAB_ANNOUNCE_NOTIFY;
-	if (transfer->uncounted)
-		announce.flags |= FAB_ANNOUNCE_UNCOUNTED;
-	transfer->announced = 1;
-	transfer->due = 0;
-	fab_peer_send(worker, transfer->peer, FAB_FRAME_ANNOUNCE, &announce,
-		      sizeof(announce));
-}
-
-/* A write is announced as soon as its last operation is posted: the frame may
- * overtake the data (C2). A read, a write that met an error, and one that has
- * operations which nobody counts, only when nothing is out any more. */
-static int transfer_may_announce(const struct fab_transfer *transfer)
-{
-	if (!transfer->departed || transfer->announced)
-		return 0;
-	if (!transfer->error.code) {
-		if (transfer->flags & FAB_TRANSFER_READ)
-			return !(transfer->flags & FAB_TRANSFER_NOTIFY) ||
-			       transfer_out(transfer) == 0;
-		if (transfer->posted == transfer->marked)
-			return 1;
-	}
-	return transfer_out(transfer) == 0;
-}
-
-static void transfer_report(struct fab_worker *worker,
-			    struct fab_transfer *transfer)
-{
-	transfer->reported = 1;
-	fab_worker_report_done(worker, transfer, transfer_out(transfer) == 0);
-}
-
-static void transfer_let_go(struct fab_worker *worker,
-			    struct fab_transfer *transfer)
-{
-	transfer->quiet = 1;
-	fab_region_drop(worker, transfer->region);
-	transfer->region = NULL;
-}
-
-void fab_transfer_settle(struct fab_worker *worker,
-			 struct fab_transfer *transfer)
-{
-	int late = transfer->reported && !transfer->quiet;
-
-	if (!transfer_is_over(transfer))
-		return;
-	if (transfer_may_announce(transfer))
-		transfer_announce(worker, transfer, 0);
-	if (transfer_out(transfer))
-		return;
-	if (!transfer->reported) {
-		if (!transfer->error.code && transfer->departed &&
-		    (transfer->flags & FAB_TRANSFER_CONFIRM))
-			return;
-		transfer_report(worker, transfer);
-	}
-	if (!transfer->quiet) {
-		transfer_let_go(worker, transfer);
-		if (late)
-			fab_worker_report(worker, FAB_TRANSFER_QUIET,
-					  FAB_NO_PEER, transfer->token, NULL);
-	}
-	if (transfer->departed || transfer->due || !transfer->released)
-		return;
-	fab_list_remove(&transfer->link);
-	worker->outstanding--;
+	free(transfer->error);
 	free(transfer);
 }
 
-void fab_transfer_fail(struct fab_worker *worker, struct fab_transfer *transfer,
-		       const struct fab_error *error)
+static uint64_t transfer_workers(const struct fab_transfer *transfer)
 {
-	if (transfer->reported)
-		return;
-	if (!transfer->error.code)
-		transfer->error = *error;
-	/* One that owes an announcement keeps waiting for a slot. */
-	if (!transfer->stopped && transfer->peer &&
-	    (transfer->departed || !transfer->due))
-		transfer_move(transfer, &transfer->peer->settling);
-	transfer->stopped = 1;
-	fab_transfer_settle(worker, transfer);
+	uint64_t workers = 0;
+
+	for (uint32_t i = 0; i < transfer->part_count; i++)
+		workers |= 1ull << transfer->parts[i].worker;
+	return workers;
 }
 
-static void transfer_undepart(struct fab_transfer *transfer)
+/* One command for each part; reserved before. */
+static void transfer_command(struct fab_engine *engine,
+			     const struct fab_transfer *transfer, uint32_t kind)
 {
-	if (!transfer->departed)
-		return;
-	transfer->departed = 0;
-	fab_departure_close(&transfer->peer->departures, transfer->immediate);
+	for (uint32_t i = 0; i < transfer->part_count; i++)
+		fab_engine_command(engine, transfer->parts[i].worker, kind,
+				   FAB_NO_PEER, transfer->parts[i].part);
 }
 
-void fab_transfer_orphan(struct fab_worker *worker,
-			 struct fab_transfer *transfer,
-			 const struct fab_error *error)
+static int transfer_reserve(struct fab_engine *engine,
+			    const struct fab_transfer *transfer)
 {
-	transfer->due = 0;
-	transfer_undepart(transfer);
-	if (transfer->reported)
-		fab_transfer_settle(worker, transfer);
-	else
-		fab_transfer_fail(worker, transfer, error);
+	return fab_engine_reserve(engine, transfer_workers(transfer),
+				  transfer->part_count);
 }
 
-void fab_transfer_abort(struct fab_worker *worker,
+int fab_transfer_start(struct fab_engine *engine, uint32_t peer, uint32_t flags,
+		       uint64_t token, uint64_t sequence,
+		       struct fab_region *region,
+		       const struct fab_remote *remote,
+		       const struct fab_pages *pages,
+		       struct fab_transfer **transfer)
+{
+	struct fab_route *route = fab_route_find(&engine->routes, peer);
+	struct fab_transfer *made;
+	struct choice choice;
+	uint32_t i;
+
+	if (!route ||
+	    (remote->key_count != 1 &&
+	     remote->key_count != route->lane_total) ||
+	    transfer_choose(engine, route, region, remote->workers, pages,
+			    &choice))
+		return -FI_EINVAL;
+	made = transfer_alloc(engine, pages, choice.count);
+	if (!made)
+		return -FI_ENOMEM;
+	made->token = token;
+	for (i = 0; i < choice.count; i++) {
+		struct fab_part *part = part_alloc(engine, route, remote, made,
+						   region, choice.paths[i]);
+
+		made->parts[i].worker = choice.paths[i] % engine->worker_count;
+		made->parts[i].part = part;
+		if (!part)
+			goto failed;
+		part->sequence = sequence;
+		part->flags = flags;
+		part->part_count = choice.count;
+	}
+	if (transfer_reserve(engine, made))
+		goto failed;
+	transfer_command(engine, made, FAB_COMMAND_TRANSFER);
+	fab_list_append(&engine->transfers, &made->link);
+	*transfer = made;
+	return 0;
+failed:
+	for (i = 0; i < choice.count; i++)
+		free(made->parts[i].part);
+	transfer_free(made);
+	return -FI_ENOMEM;
+}
+
+int fab_transfer_cancel(struct fab_engine *engine,
 			struct fab_transfer *transfer)
 {
-	struct fab_error error;
-
-	fab_error_set(&error, -FI_ECANCELED, "cancel", 0, NULL);
-	fab_transfer_fail(worker, transfer, &error);
+	if (transfer_reserve(engine, transfer))
+		return -FI_ENOMEM;
+	transfer_command(engine, transfer, FAB_COMMAND_CANCEL);
+	return 0;
 }
 
-void fab_transfer_discard(struct fab_worker *worker,
-			  struct fab_transfer *transfer)
+int fab_transfer_release(struct fab_engine *engine,
+			 struct fab_transfer *transfer)
 {
-	transfer->released = 1;
-	fab_transfer_settle(worker, transfer);
+	if (transfer_reserve(engine, transfer))
+		return -FI_ENOMEM;
+	transfer_command(engine, transfer, FAB_COMMAND_RELEASE);
+	transfer_free(transfer);
+	return 0;
 }
 
-void fab_transfer_moved(struct fab_worker *worker,
-			struct fab_transfer *transfer, uint64_t bytes,
-			uint32_t pages)
+uint64_t fab_transfer_bytes_done(const struct fab_transfer *transfer)
 {
-	transfer->completed++;
-	transfer->moved_ns = worker->now_ns;
-	fab_worker_count(&transfer->bytes_done, bytes);
-	fab_worker_count(&transfer->pages_done, pages);
-	if (transfer_out(transfer) == 0)
-		fab_transfer_settle(worker, transfer);
+	uint64_t bytes = 0;
+
+	for (uint32_t i = 0; i < transfer->part_count; i++)
+		bytes += atomic_load_explicit(
+			&transfer->parts[i].part->bytes_done,
+			memory_order_relaxed);
+	return bytes;
 }
 
-/* The peer never will have all of it. Tell it once more, by announcing the
- * failure, and wait no longer. */
-static void transfer_give_up(struct fab_worker *worker,
-			     struct fab_transfer *transfer, int code,
-			     const char *text)
+uint64_t fab_transfer_pages_done(const struct fab_transfer *transfer)
 {
-	struct fab_error error;
+	uint64_t pages = 0;
 
-	fab_error_set(&error, code, "fi_writemsg", 0, text);
-	transfer->uncounted = 1;
-	if (!transfer->error.code)
-		transfer->error = error;
-	transfer_announce(worker, transfer, 0);
-	fab_transfer_fail(worker, transfer, &error);
+	for (uint32_t i = 0; i < transfer->part_count; i++)
+		pages += atomic_load_explicit(
+			&transfer->parts[i].part->pages_done,
+			memory_order_relaxed);
+	return pages;
 }
 
-void fab_transfer_confirmed(struct fab_worker *worker,
-			    struct fab_transfer *transfer, int32_t status,
-			    uint64_t counted)
+static int transfer_done(struct fab_engine *engine,
+			 struct fab_transfer *transfer,
+			 struct fab_completion *completion)
 {
-	struct fab_peer *peer = transfer->peer;
-	struct fab_error error;
-	char text[96];
+	int32_t status = completion->status;
 
-	if (status == 0) {
-		transfer_undepart(transfer);
-		fab_transfer_settle(worker, transfer);
-		fab_transfer_admit(worker, peer);
-		return;
+	transfer->counted += completion->count;
+	fab_error_keep_first(&transfer->error, completion);
+	if (completion->quiet)
+		transfer->unquiet--;
+	transfer->undone--;
+	if (status && !transfer->status) {
+		transfer->status = status;
+		/* Without memory for it, the others end by themselves. */
+		if (transfer->undone)
+			(void) fab_transfer_cancel(engine, transfer);
 	}
-	if (status != -FI_EAGAIN) {
-		fab_error_set(&error, status, "fi_writemsg", 0,
-			      "the peer has no such region any more, or does "
-			      "not grant this access");
-		fab_transfer_orphan(worker, transfer, &error);
-		fab_transfer_admit(worker, peer);
-		return;
-	}
-	if (counted > transfer->counted)
-		transfer->queries = 0;
-	transfer->counted = counted;
-	transfer->asked = 0;
-	transfer->moved_ns = worker->now_ns;
-	if (++transfer->queries < QUERY_LIMIT)
-		return;
-	snprintf(text, sizeof(text), "the peer counted %llu of %llu operations",
-		 (unsigned long long) counted,
-		 (unsigned long long) transfer->marked);
-	transfer_give_up(worker, transfer, -FI_EIO, text);
+	if (transfer->undone)
+		return 0;
+	completion->token = transfer->token;
+	completion->status = transfer->status;
+	completion->count = transfer->counted;
+	completion->quiet = !transfer->unquiet;
+	completion->error = transfer->error;
+	transfer->error = NULL;
+	return 1;
 }
 
-void fab_transfer_forsake(struct fab_worker *worker,
-			  struct fab_transfer *transfer)
+int fab_transfer_gather(struct fab_engine *engine,
+			struct fab_completion *completion)
 {
-	if (!transfer->reported && transfer_out(transfer))
-		transfer_report(worker, transfer);
-	fab_transfer_settle(worker, transfer);
-}
+	struct fab_transfer *transfer =
+		(struct fab_transfer *) (uintptr_t) completion->token;
 
-void fab_transfer_tick(struct fab_worker *worker, struct fab_transfer *transfer)
-{
-	uint64_t still = worker->now_ns - transfer->moved_ns;
-	struct fab_error error;
-
-	if (transfer_out(transfer) || !transfer_is_over(transfer)) {
-		if (still < worker->options.peer_timeout_ns ||
-		    transfer->reported)
-			return;
-		fab_error_set(&error, -FI_ETIMEDOUT, "fi_cq_read", 0,
-			      transfer_out(transfer) ?
-				      "posted operations do not complete" :
-				      "the provider takes no operation");
-		transfer->uncounted = 1;
-		fab_transfer_fail(worker, transfer, &error);
-		fab_transfer_forsake(worker, transfer);
-		return;
-	}
-	if (!transfer->announced || !transfer->departed ||
-	    still < worker->options.peer_timeout_ns / SILENCE_LIMIT)
-		return;
-	transfer->moved_ns = worker->now_ns;
-	if (++transfer->asked > SILENCE_LIMIT)
-		transfer_give_up(worker, transfer, -FI_ETIMEDOUT,
-				 "the peer does not confirm");
-	else
-		transfer_announce(worker, transfer, FAB_ANNOUNCE_QUERY);
+	if (completion->kind == FAB_TRANSFER_DONE)
+		return transfer_done(engine, transfer, completion);
+	completion->token = transfer->token;
+	return --transfer->unquiet == 0 && !transfer->undone;
 }
 
 void fab_transfer_free_list(struct fab_link *list)
 {
-	while (!fab_list_empty(list)) {
-		struct fab_link *link = list->next;
-
-		fab_list_remove(link);
-		free(FAB_ENTRY(link, struct fab_transfer, link));
-	}
+	while (!fab_list_empty(list))
+		transfer_free(FAB_ENTRY(list->next, struct fab_transfer, link));
 }

@@ -1,8 +1,8 @@
 #include "worker.h"
 
 #include "frame.h"
-#include "region.h"
-#include "transfer.h"
+#include "part.h"
+#include "registration.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -104,30 +104,50 @@ void fab_worker_report(struct fab_worker *worker, uint32_t kind, uint32_t peer,
 }
 
 void fab_worker_report_done(struct fab_worker *worker,
-			    const struct fab_transfer *transfer, int quiet)
+			    const struct fab_part *part, int quiet)
 {
 	struct fab_completion completion = {
 		.kind = FAB_TRANSFER_DONE,
-		.peer = transfer->peer_slot,
-		.token = transfer->token,
-		.sequence = transfer->sequence,
-		.count = transfer->counted,
+		.peer = part->peer ? part->peer->route : FAB_NO_PEER,
+		.token = part->token,
+		.sequence = part->sequence,
+		.count = part->counted,
 		.quiet = (uint32_t) quiet,
-		.status = transfer->error.code,
+		.status = part->error.code,
 	};
 
-	if (transfer->error.code)
-		completion.error = fab_error_copy(&transfer->error);
+	if (part->error.code)
+		completion.error = fab_error_copy(&part->error);
 	worker_tell(worker, &completion);
 }
 
-void fab_worker_report_arrival(struct fab_worker *worker, uint32_t peer,
-			       uint64_t sequence, int32_t status)
+void fab_worker_report_added(struct fab_worker *worker,
+			     const struct fab_peer_spec *spec, uint32_t slot,
+			     const struct fab_error *error)
+{
+	struct fab_completion completion = {
+		.kind = FAB_PEER_ADDED,
+		.peer = slot,
+		.token = spec->route,
+		.sequence = spec->path,
+		.status = error->code,
+	};
+
+	if (error->code)
+		completion.error = fab_error_copy(error);
+	worker_tell(worker, &completion);
+}
+
+void fab_worker_report_arrival(struct fab_worker *worker,
+			       const struct fab_peer *peer,
+			       const struct fab_arrival *arrival,
+			       int32_t status)
 {
 	struct fab_completion completion = {
 		.kind = FAB_TRANSFER_ARRIVED,
-		.peer = peer,
-		.sequence = sequence,
+		.peer = peer->route,
+		.sequence = arrival->sequence,
+		.count = arrival->parts,
 		.status = status,
 	};
 
@@ -173,14 +193,14 @@ void fab_worker_execute(struct fab_worker *worker,
 			const struct fab_command *command)
 {
 	struct fab_peer *peer = fab_worker_slot(worker, command->peer);
-	struct fab_transfer *transfer = command->object;
+	struct fab_part *part = command->object;
 
 	switch (command->kind) {
 	case FAB_COMMAND_REGISTER:
-		fab_region_open(worker, command->object);
+		fab_registration_open(worker, command->object);
 		break;
 	case FAB_COMMAND_DEREGISTER:
-		fab_region_close(worker, command->object);
+		fab_registration_close(worker, command->object);
 		break;
 	case FAB_COMMAND_PEER_ADD:
 		fab_peer_open(worker, command->object);
@@ -189,6 +209,11 @@ void fab_worker_execute(struct fab_worker *worker,
 		if (peer)
 			fab_peer_link(worker, peer, command->number,
 				      command->cookie);
+		break;
+	case FAB_COMMAND_PEER_BREAK:
+		if (peer)
+			fab_peer_break_by(worker, peer, command->object);
+		free(command->object);
 		break;
 	case FAB_COMMAND_PEER_REMOVE:
 		if (peer)
@@ -201,14 +226,14 @@ void fab_worker_execute(struct fab_worker *worker,
 			free(command->object);
 		break;
 	case FAB_COMMAND_TRANSFER:
-		fab_transfer_begin(worker, transfer);
+		fab_part_begin(worker, part);
 		break;
 	case FAB_COMMAND_CANCEL:
-		fab_transfer_abort(worker, transfer);
+		fab_part_abort(worker, part);
 		break;
 	case FAB_COMMAND_RELEASE:
-		peer = transfer->peer;
-		fab_transfer_discard(worker, transfer);
+		peer = part->peer;
+		fab_part_discard(worker, part);
 		if (peer)
 			fab_peer_settle(worker, peer);
 		break;
@@ -404,9 +429,9 @@ static void worker_open_lanes(struct fab_worker *worker)
 
 	for (int i = 1; i < SIGRTMIN; i++)
 		sigaction(i, NULL, &before[i]);
-	for (opened = 0; opened < worker->options.lane_count; opened++) {
+	for (opened = 0; opened < worker->plan.lane_count; opened++) {
 		if (fab_lane_open(&worker->lanes[opened], &worker->options,
-				  opened, &error))
+				  &worker->plan, opened, &error))
 			break;
 	}
 	for (int i = 1; i < SIGRTMIN; i++) {
@@ -427,7 +452,8 @@ static void worker_close_lanes(struct fab_worker *worker)
 	struct fab_link *link = worker->regions.next;
 
 	for (; link != &worker->regions; link = link->next)
-		fab_region_unregister(FAB_ENTRY(link, struct fab_region, link));
+		fab_registration_unregister(
+			FAB_ENTRY(link, struct fab_registration, link));
 	for (uint32_t i = 0; i < worker->peer_count; i++)
 		fab_peer_forget(worker, worker->peers[i]);
 	for (uint32_t i = 0; i < worker->lane_count; i++)
@@ -442,6 +468,19 @@ static void worker_close_lanes(struct fab_worker *worker)
 	worker_flush(worker);
 }
 
+/* Before the lanes open, so that their memory is near. A CPU that is not ours
+ * to use was refused by the loop; one that has gone since is no reason to fail. */
+static void worker_pin(const struct fab_worker *worker)
+{
+	cpu_set_t cpus;
+
+	if (worker->plan.cpu < 0)
+		return;
+	CPU_ZERO(&cpus);
+	CPU_SET((size_t) worker->plan.cpu, &cpus);
+	(void) pthread_setaffinity_np(pthread_self(), sizeof(cpus), &cpus);
+}
+
 static void *worker_run(void *argument)
 {
 	struct fab_worker *worker = argument;
@@ -450,6 +489,7 @@ static void *worker_run(void *argument)
 	snprintf(name, sizeof(name), "fab-w%u", worker->index);
 	prctl(PR_SET_NAME, name, 0, 0, 0);
 	prctl(PR_SET_TIMERSLACK, 1000, 0, 0, 0);
+	worker_pin(worker);
 	pthread_mutex_lock(&worker->lock);
 	worker->now_ns = worker_clock();
 	worker->nap_ns = FIRST_NAP_NS;
@@ -499,12 +539,12 @@ void fab_worker_destruct(struct fab_worker *worker)
 {
 	for (uint32_t i = 0; i < worker->peer_count; i++)
 		fab_peer_destruct(worker->peers[i]);
-	fab_transfer_free_list(&worker->strays);
+	fab_part_free_list(&worker->strays);
 	while (!fab_list_empty(&worker->regions)) {
 		struct fab_link *link = worker->regions.next;
 
 		fab_list_remove(link);
-		free(FAB_ENTRY(link, struct fab_region, link));
+		free(FAB_ENTRY(link, struct fab_registration, link));
 	}
 	pthread_mutex_destroy(&worker->lock);
 	fab_ring_destruct(&worker->commands);

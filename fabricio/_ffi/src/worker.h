@@ -26,7 +26,8 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
-struct fab_transfer;
+struct fab_arrival;
+struct fab_part;
 
 /* How long something failed or closed is waited for before its memory is
  * called not quiet. */
@@ -70,6 +71,7 @@ struct fab_worker {
 	uint32_t lane_count;
 	uint32_t index;
 	struct fab_options options; /* strings borrowed from the engine */
+	struct fab_plan plan;       /* likewise */
 	/* The worker's. */
 	pthread_t thread;
 	struct fab_queue
@@ -110,9 +112,14 @@ struct fab_peer *fab_worker_peer(struct fab_worker *worker, uint32_t slot);
 void fab_worker_report(struct fab_worker *worker, uint32_t kind, uint32_t peer,
 		       uint64_t token, const struct fab_error *error);
 void fab_worker_report_done(struct fab_worker *worker,
-			    const struct fab_transfer *transfer, int quiet);
-void fab_worker_report_arrival(struct fab_worker *worker, uint32_t peer,
-			       uint64_t sequence, int32_t status);
+			    const struct fab_part *part, int quiet);
+void fab_worker_report_added(struct fab_worker *worker,
+			     const struct fab_peer_spec *spec, uint32_t slot,
+			     const struct fab_error *error);
+void fab_worker_report_arrival(struct fab_worker *worker,
+			       const struct fab_peer *peer,
+			       const struct fab_arrival *arrival,
+			       int32_t status);
 void fab_worker_report_frame(struct fab_worker *worker, uint32_t peer,
 			     struct fab_frame *frame);
 

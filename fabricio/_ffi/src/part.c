@@ -1,0 +1,374 @@
+#include "part.h"
+
+#include "peer.h"
+#include "registration.h"
+#include "worker.h"
+
+#include <rdma/fi_errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+/* Answers without progress before a transfer is given up, and queries without
+ * an answer; one query each eighth of peer_timeout. */
+#define QUERY_LIMIT   3u
+#define SILENCE_LIMIT 8u
+
+static int part_needs_departure(const struct fab_part *part)
+{
+	return (part->flags & FAB_TRANSFER_NOTIFY) ||
+	       (!part->empty && (part->flags & FAB_TRANSFER_CONFIRM));
+}
+
+static uint64_t part_out(const struct fab_part *part)
+{
+	return part->posted - part->completed;
+}
+
+/* Nothing more of it will be posted. */
+static int part_is_over(const struct fab_part *part)
+{
+	return part->stopped ||
+	       (part->dry && !fab_cursor_before(&part->cursor, &part->end));
+}
+
+int fab_part_more(struct fab_part *part)
+{
+	if (part->stopped)
+		return 0;
+	if (fab_cursor_before(&part->cursor, &part->end))
+		return 1;
+	if (!part->dry &&
+	    fab_supply_take(part->supply, &part->cursor, &part->end))
+		return 1;
+	part->dry = 1;
+	return 0;
+}
+
+static void part_move(struct fab_part *part, struct fab_link *list)
+{
+	if (fab_link_listed(&part->link))
+		fab_list_remove(&part->link);
+	fab_list_append(list, &part->link);
+}
+
+void fab_part_begin(struct fab_worker *worker, struct fab_part *part)
+{
+	struct fab_peer *peer = fab_worker_slot(worker, part->peer_slot);
+	struct fab_error error;
+
+	worker->outstanding++;
+	fab_registration_hold(part->registration);
+	part->moved_ns = worker->now_ns;
+	part->peer = peer;
+	part->due = !!(part->flags & FAB_TRANSFER_NOTIFY);
+	if (!peer || (peer->state != FAB_PEER_OPEN &&
+		      peer->state != FAB_PEER_ATTACHED)) {
+		fab_error_set(&error, -FI_ESHUTDOWN, "fi_writemsg", 0,
+			      "the peer is gone");
+		fab_list_append(peer ? &peer->settling : &worker->strays,
+				&part->link);
+		fab_part_orphan(worker, part, &error);
+		return;
+	}
+	fab_list_append(&peer->waiting, &part->link);
+	fab_part_admit(worker, peer);
+}
+
+/* Where plain writes are to be had for a proven key, have it proven. */
+static void part_ask_proof(struct fab_worker *worker,
+			   const struct fab_part *part)
+{
+	struct fab_proof proof = {
+		.key = part->remote_keys[0],
+		.access = FAB_ACCESS_REMOTE_WRITE,
+	};
+
+	if (worker->lanes[0].plain_bytes && part->departed &&
+	    !(part->flags & FAB_TRANSFER_READ) &&
+	    !fab_peer_has_proven(part->peer, part->remote_keys[0]))
+		fab_peer_send(worker, part->peer, FAB_FRAME_PROVE, &proof,
+			      sizeof(proof));
+}
+
+void fab_part_admit(struct fab_worker *worker, struct fab_peer *peer)
+{
+	while (peer->state == FAB_PEER_ATTACHED &&
+	       !fab_list_empty(&peer->waiting)) {
+		struct fab_part *part =
+			FAB_ENTRY(peer->waiting.next, struct fab_part, link);
+		int ret = 0;
+
+		if (part_needs_departure(part))
+			ret = fab_departure_open(&peer->departures,
+						 peer->remote_slot, part,
+						 &part->immediate);
+		else
+			part->immediate = 0;
+		if (ret == -FI_EAGAIN)
+			return;
+		if (ret) {
+			fab_peer_starve(worker, peer);
+			return;
+		}
+		part->departed = part_needs_departure(part) != 0;
+		part->moved_ns = worker->now_ns;
+		if (!fab_part_more(part)) {
+			part_move(part, &peer->settling);
+			fab_part_settle(worker, part);
+		} else {
+			part_move(part, &peer->posting);
+			part_ask_proof(worker, part);
+			fab_peer_ready(worker, peer);
+		}
+	}
+}
+
+static void part_announce(struct fab_worker *worker, struct fab_part *part,
+			  uint32_t flags)
+{
+	struct fab_announce announce = {
+		.sequence = part->sequence,
+		.key = part->remote_keys[0],
+		.immediate = part->immediate,
+		.status = part->error.code,
+		.flags = flags,
+		.parts = part->part_count,
+	};
+
+	announce.count = part->marked;
+	if (!part->empty)
+		announce.access = part->flags & FAB_TRANSFER_READ ?
+					  FAB_ACCESS_REMOTE_READ :
+					  FAB_ACCESS_REMOTE_WRITE;
+	if (part->flags & FAB_TRANSFER_NOTIFY)
+		announce.flags |= FAB_ANNOUNCE_NOTIFY;
+	if (part->uncounted)
+		announce.flags |= FAB_ANNOUNCE_UNCOUNTED;
+	part->announced = 1;
+	part->due = 0;
+	fab_peer_send(worker, part->peer, FAB_FRAME_ANNOUNCE, &announce,
+		      sizeof(announce));
+}
+
+/* A write is announced as soon as its last operation is posted: the frame may
+ * overtake the data (C2). A read, a write that met an error, and one that has
+ * operations which nobody counts, only when nothing is out any more. */
+static int part_may_announce(const struct fab_part *part)
+{
+	if (!part->departed || part->announced)
+		return 0;
+	if (!part->error.code) {
+		if (part->flags & FAB_TRANSFER_READ)
+			return !(part->flags & FAB_TRANSFER_NOTIFY) ||
+			       part_out(part) == 0;
+		if (part->posted == part->marked)
+			return 1;
+	}
+	return part_out(part) == 0;
+}
+
+static void part_report(struct fab_worker *worker, struct fab_part *part)
+{
+	part->reported = 1;
+	fab_worker_report_done(worker, part, part_out(part) == 0);
+}
+
+static void part_let_go(struct fab_worker *worker, struct fab_part *part)
+{
+	part->quiet = 1;
+	fab_registration_drop(worker, part->registration);
+	part->registration = NULL;
+}
+
+/* Other parts have taken all there was, and nobody needs to hear of this one. */
+static int part_is_idle(const struct fab_part *part)
+{
+	return part->departed && !part->announced && !part->posted &&
+	       !part->empty && !part->error.code &&
+	       !(part->flags & FAB_TRANSFER_NOTIFY);
+}
+
+void fab_part_settle(struct fab_worker *worker, struct fab_part *part)
+{
+	int late = part->reported && !part->quiet;
+
+	if (!part_is_over(part))
+		return;
+	if (part_is_idle(part)) {
+		part->departed = 0;
+		fab_departure_undo(&part->peer->departures, part->immediate);
+	}
+	if (part_may_announce(part))
+		part_announce(worker, part, 0);
+	if (part_out(part))
+		return;
+	if (!part->reported) {
+		if (!part->error.code && part->departed &&
+		    (part->flags & FAB_TRANSFER_CONFIRM))
+			return;
+		part_report(worker, part);
+	}
+	if (!part->quiet) {
+		part_let_go(worker, part);
+		if (late)
+			fab_worker_report(worker, FAB_TRANSFER_QUIET,
+					  FAB_NO_PEER, part->token, NULL);
+	}
+	if (part->departed || part->due || !part->released)
+		return;
+	fab_list_remove(&part->link);
+	worker->outstanding--;
+	free(part);
+}
+
+void fab_part_fail(struct fab_worker *worker, struct fab_part *part,
+		   const struct fab_error *error)
+{
+	if (part->reported)
+		return;
+	if (!part->error.code)
+		part->error = *error;
+	/* One that owes an announcement keeps waiting for a slot. */
+	if (!part->stopped && part->peer && (part->departed || !part->due))
+		part_move(part, &part->peer->settling);
+	part->stopped = 1;
+	fab_part_settle(worker, part);
+}
+
+static void part_undepart(struct fab_part *part)
+{
+	if (!part->departed)
+		return;
+	part->departed = 0;
+	fab_departure_close(&part->peer->departures, part->immediate);
+}
+
+void fab_part_orphan(struct fab_worker *worker, struct fab_part *part,
+		     const struct fab_error *error)
+{
+	part->due = 0;
+	part_undepart(part);
+	if (part->reported)
+		fab_part_settle(worker, part);
+	else
+		fab_part_fail(worker, part, error);
+}
+
+void fab_part_abort(struct fab_worker *worker, struct fab_part *part)
+{
+	struct fab_error error;
+
+	fab_error_set(&error, -FI_ECANCELED, "cancel", 0, NULL);
+	fab_part_fail(worker, part, &error);
+}
+
+void fab_part_discard(struct fab_worker *worker, struct fab_part *part)
+{
+	part->released = 1;
+	fab_part_settle(worker, part);
+}
+
+void fab_part_moved(struct fab_worker *worker, struct fab_part *part,
+		    uint64_t bytes, uint32_t pages)
+{
+	part->completed++;
+	part->moved_ns = worker->now_ns;
+	fab_worker_count(&part->bytes_done, bytes);
+	fab_worker_count(&part->pages_done, pages);
+	if (part_out(part) == 0)
+		fab_part_settle(worker, part);
+}
+
+/* The peer never will have all of it. Tell it once more, by announcing the
+ * failure, and wait no longer. */
+static void part_give_up(struct fab_worker *worker, struct fab_part *part,
+			 int code, const char *text)
+{
+	struct fab_error error;
+
+	fab_error_set(&error, code, "fi_writemsg", 0, text);
+	part->uncounted = 1;
+	if (!part->error.code)
+		part->error = error;
+	part_announce(worker, part, 0);
+	fab_part_fail(worker, part, &error);
+}
+
+void fab_part_confirmed(struct fab_worker *worker, struct fab_part *part,
+			int32_t status, uint64_t counted)
+{
+	struct fab_peer *peer = part->peer;
+	struct fab_error error;
+	char text[96];
+
+	if (status == 0) {
+		part_undepart(part);
+		fab_part_settle(worker, part);
+		fab_part_admit(worker, peer);
+		return;
+	}
+	if (status != -FI_EAGAIN) {
+		fab_error_set(&error, status, "fi_writemsg", 0,
+			      "the peer has no such region any more, or does "
+			      "not grant this access");
+		fab_part_orphan(worker, part, &error);
+		fab_part_admit(worker, peer);
+		return;
+	}
+	if (counted > part->counted)
+		part->queries = 0;
+	part->counted = counted;
+	part->asked = 0;
+	part->moved_ns = worker->now_ns;
+	if (++part->queries < QUERY_LIMIT)
+		return;
+	snprintf(text, sizeof(text), "the peer counted %llu of %llu operations",
+		 (unsigned long long) counted,
+		 (unsigned long long) part->marked);
+	part_give_up(worker, part, -FI_EIO, text);
+}
+
+void fab_part_forsake(struct fab_worker *worker, struct fab_part *part)
+{
+	if (!part->reported && part_out(part))
+		part_report(worker, part);
+	fab_part_settle(worker, part);
+}
+
+void fab_part_tick(struct fab_worker *worker, struct fab_part *part)
+{
+	uint64_t still = worker->now_ns - part->moved_ns;
+	struct fab_error error;
+
+	if (part_out(part) || !part_is_over(part)) {
+		if (still < worker->options.peer_timeout_ns || part->reported)
+			return;
+		fab_error_set(&error, -FI_ETIMEDOUT, "fi_cq_read", 0,
+			      part_out(part) ?
+				      "posted operations do not complete" :
+				      "the provider takes no operation");
+		part->uncounted = 1;
+		fab_part_fail(worker, part, &error);
+		fab_part_forsake(worker, part);
+		return;
+	}
+	if (!part->announced || !part->departed ||
+	    still < worker->options.peer_timeout_ns / SILENCE_LIMIT)
+		return;
+	part->moved_ns = worker->now_ns;
+	if (++part->asked > SILENCE_LIMIT)
+		part_give_up(worker, part, -FI_ETIMEDOUT,
+			     "the peer does not confirm");
+	else
+		part_announce(worker, part, FAB_ANNOUNCE_QUERY);
+}
+
+void fab_part_free_list(struct fab_link *list)
+{
+	while (!fab_list_empty(list)) {
+		struct fab_link *link = list->next;
+
+		fab_list_remove(link);
+		free(FAB_ENTRY(link, struct fab_part, link));
+	}
+}
