@@ -7,6 +7,7 @@ more can be sent; what was received before can still be taken, unless this side 
 
 from __future__ import annotations
 
+import logging
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -44,6 +45,8 @@ if TYPE_CHECKING:
     from fabricio.engine import Engine
     from fabricio.events import Event
     from fabricio.transfer import Transfer
+
+_LOG = logging.getLogger("fabricio")
 
 # Notifications that may wait for the peer's window; more would only pile up here.
 WAITING_NOTIFICATIONS = 65536
@@ -292,6 +295,17 @@ class Channel:
             )
             error.transfer = sequence
         self.inbox.arrived(sequence, error)
+
+    def lane_failed(self, lane: int, completion: Completion) -> None:
+        """Say that a NIC is not used for this peer any more."""
+        engine = self.engine
+        nic = engine.plans[completion.worker].nics[lane]
+        _LOG.warning(
+            "NIC %s no longer reaches peer %d, and others take its pages: %s",
+            nic,
+            self.peer,
+            engine.error(completion, "write"),
+        )
 
     def peer_failed(self, completion: Completion) -> None:
         """Take the news that the peer is lost."""

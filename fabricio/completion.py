@@ -70,6 +70,9 @@ class PeerSink(Protocol):
     def transfer_arrived(self, sequence: int, status: int) -> None:
         """Take the news that all of a peer's transfer is in place, or that it failed."""
 
+    def lane_failed(self, lane: int, completion: Completion) -> None:
+        """Take the news that a lane of `completion.worker` no longer leads to the peer."""
+
     def peer_failed(self, completion: Completion) -> None:
         """Take the news that the peer is lost; told once."""
 
@@ -137,6 +140,7 @@ class CompletionReader:
             lib.FAB_TRANSFER_DONE: self._tell_transfer_done,
             lib.FAB_TRANSFER_QUIET: self._tell_token_last,
             lib.FAB_TRANSFER_ARRIVED: self._tell_arrived,
+            lib.FAB_LANE_FAILED: self._tell_lane_failed,
         }
         self.on_hello: Callable[[bytes], None] = _drop_hello
 
@@ -259,6 +263,15 @@ class CompletionReader:
         if sink is not None:
             try:
                 sink.peer_failed(completion)
+            except Exception as error:
+                sink.crashed(error)
+
+    def _tell_lane_failed(self, entry: FabCompletion, kind: int) -> None:
+        completion = self._copy(entry, kind)
+        sink = self._sinks.get(completion.peer)
+        if sink is not None:
+            try:
+                sink.lane_failed(entry.token, completion)
             except Exception as error:
                 sink.crashed(error)
 

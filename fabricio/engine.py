@@ -366,6 +366,7 @@ class Engine:
         struct.max_operation_bytes = options.max_operation_bytes or 0
         struct.segments = options.segments or 0
         struct.merge = options.merge
+        struct.warmup = options.warmup
         struct.stripe_bytes = options.stripe_bytes or 0
         struct.spin_ns = max(1, round(options.spin_us * 1e3))  # 0 would mean the default
         struct.nap_ns = round(options.nap_us * 1e3)

@@ -44,6 +44,8 @@ class FabricOptions:
             `fabricio topo`.
         pin: whether each worker is pinned to a CPU near its NICs, or the CPUs to take. None: as
             True where NICs are on PCI, else as False.
+        warmup: whether connecting sends a word over every pair of NICs, so that the provider has
+            connected before pages come.
         stripe_bytes: longer pages are cut over NICs, and a transfer uses as many workers as it
             has pieces of this length; at least 4096.
         polling: "adaptive" spins for `spin_us` after work and then sleeps; "busy" never sleeps
@@ -77,6 +79,7 @@ class FabricOptions:
     nics_per_gpu: int | None = None
     workers: int | None = None
     pin: bool | tuple[int, ...] | None = None
+    warmup: bool = True
     stripe_bytes: int = 1 << 20
     polling: Polling = "adaptive"
     spin_us: float = 200.0
@@ -121,8 +124,9 @@ class FabricOptions:
             self._check_integer(name, 1, _MAX_U32, optional=True)
         for name in ("max_operation_bytes", "inflight_bytes"):
             self._check_integer(name, 1, _MAX_U64, optional=True)
-        if not isinstance(self.merge, bool):
-            raise _wrong("merge", self.merge, "use True or False")
+        for name in ("merge", "warmup"):
+            if not isinstance(getattr(self, name), bool):
+                raise _wrong(name, getattr(self, name), "use True or False")
         need = self.max_message_bytes + self.frame_bytes
         if self.receive_window_bytes < need:
             raise OptionsError(

@@ -80,6 +80,8 @@ class FabricStatistics:
         malformed_frames: dropped frames: too short, of another version or unknown kind; and
             receives that failed, as those of a frame longer than the buffer do.
         stray_completions: completions of operations that nobody knows, dropped.
+        lanes_failed: lanes that failed on the way to one peer, each counted once for each peer.
+        parts_restarted: times that a transfer began again on a worker since a lane had failed.
         sleeps: times a worker gave up its core, to be woken or to nap.
         wakeups: times the loop was woken, for one completion or for many.
         refused_hellos: hellos that this side refused, dropped for the number of those that wait,
@@ -102,6 +104,8 @@ class FabricStatistics:
     stale_immediates: int
     malformed_frames: int
     stray_completions: int
+    lanes_failed: int
+    parts_restarted: int
     sleeps: int
     wakeups: int
     refused_hellos: int

@@ -57,6 +57,7 @@ class FabOptions(CData):
     max_operation_bytes: int
     segments: int
     merge: int
+    warmup: int
     stripe_bytes: int
     spin_ns: int
     nap_ns: int
@@ -93,6 +94,8 @@ class FabStatistics(CData):
     stale_immediates: int
     malformed_frames: int
     stray_completions: int
+    lanes_failed: int
+    parts_restarted: int
     sleeps: int
     wakeups: int
 
@@ -442,6 +445,7 @@ class Lib:
     FAB_TRANSFER_DONE: Final[int]
     FAB_TRANSFER_QUIET: Final[int]
     FAB_TRANSFER_ARRIVED: Final[int]
+    FAB_LANE_FAILED: Final[int]
     FAB_NO_PEER: Final[int]
     def fab_error_free(self, error: FabError) -> None: ...
 

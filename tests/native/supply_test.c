@@ -21,8 +21,10 @@ static void *take_all(void *argument)
 	const struct fab_pages *pages = &tally->supply.pages;
 	struct fab_cursor cursor, end;
 	struct fab_segment segment;
+	uint64_t chunk;
 
-	while (fab_supply_take(&tally->supply, &cursor, &end)) {
+	while (fab_supply_take(&tally->supply, &chunk)) {
+		fab_supply_seek(&tally->supply, chunk, &cursor, &end);
 		CHECK(fab_cursor_before(&cursor, &end));
 		while (fab_cursor_before(&cursor, &end)) {
 			fab_pages_next(pages, &cursor, &end, UINT64_MAX, 1,
@@ -47,7 +49,7 @@ static uint64_t check_supply(uint64_t count, uint64_t page_bytes,
 	struct tally tally = {.chunks = 0};
 	pthread_t threads[TAKERS];
 	size_t bytes = count * page_bytes;
-	struct fab_cursor cursor, end;
+	uint64_t chunk;
 
 	tally.taken = calloc(bytes ? bytes : 1, 1);
 	CHECK(tally.taken);
@@ -58,7 +60,7 @@ static uint64_t check_supply(uint64_t count, uint64_t page_bytes,
 		CHECK(!pthread_join(threads[i], NULL));
 	for (size_t i = 0; i < bytes; i++)
 		CHECK(tally.taken[i] == 1);
-	CHECK(!fab_supply_take(&tally.supply, &cursor, &end));
+	CHECK(!fab_supply_take(&tally.supply, &chunk));
 	free((void *) tally.taken);
 	return tally.chunks;
 }
@@ -68,9 +70,11 @@ static void test_s2_order(void)
 	struct fab_pages pages = {.page_bytes = 10, .count = 100};
 	struct fab_cursor cursor, end, before = {0};
 	struct fab_supply supply;
+	uint64_t chunk;
 
 	fab_supply_construct(&supply, &pages, 3, 4);
-	while (fab_supply_take(&supply, &cursor, &end)) {
+	while (fab_supply_take(&supply, &chunk)) {
+		fab_supply_seek(&supply, chunk, &cursor, &end);
 		CHECK(cursor.page == before.page);
 		CHECK(cursor.offset == before.offset);
 		before = end;

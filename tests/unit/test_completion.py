@@ -24,6 +24,7 @@ KINDS = (
     "TRANSFER_DONE",
     "TRANSFER_QUIET",
     "TRANSFER_ARRIVED",
+    "LANE_FAILED",
 )
 
 
@@ -116,6 +117,9 @@ class Sink:
 
     def transfer_arrived(self, sequence: int, status: int) -> None:
         self._note("arrived", sequence, status)
+
+    def lane_failed(self, lane: int, completion: Completion) -> None:
+        self._note("lane", lane, completion.status)
 
     def peer_failed(self, completion: Completion) -> None:
         self._note("failed", completion.status)
@@ -227,6 +231,7 @@ def test_sinks_are_told(world: World) -> None:
     world.reader.attach(3, sink)
     world.lib.put("FRAME_RECEIVED", peer=3, data=b"frame")
     world.lib.put("TRANSFER_ARRIVED", peer=3, sequence=9, status=-5)
+    world.lib.put("LANE_FAILED", peer=3, token=2, status=-113)
     world.lib.put("PEER_FAILED", peer=3, status=-104)
     world.lib.put("PEER_REMOVED", peer=3)
     world.lib.put("FRAME_RECEIVED", peer=3, data=b"late")
@@ -234,6 +239,7 @@ def test_sinks_are_told(world: World) -> None:
     assert sink.told == [
         ("frame", b"frame"),
         ("arrived", 9, -5),
+        ("lane", 2, -113),
         ("failed", -104),
         ("removed",),
     ]
@@ -280,12 +286,13 @@ def test_what_a_sink_raises_stays_with_it(world: World) -> None:
     sick, well = Sink(error), Sink()
     world.reader.attach(1, sick)
     world.reader.attach(2, well)
-    for kind in ("FRAME_RECEIVED", "TRANSFER_ARRIVED", "PEER_FAILED", "PEER_REMOVED"):
+    kinds = ("FRAME_RECEIVED", "TRANSFER_ARRIVED", "LANE_FAILED", "PEER_FAILED", "PEER_REMOVED")
+    for kind in kinds:
         world.lib.put(kind, peer=1)
         world.lib.put(kind, peer=2)
     world.turn()
-    assert [what for what in sick.told if what[0] == "crashed"] == [("crashed", error)] * 4
-    assert [what[0] for what in well.told] == ["frame", "arrived", "failed", "removed"]
+    assert [what for what in sick.told if what[0] == "crashed"] == [("crashed", error)] * 5
+    assert [what[0] for what in well.told] == ["frame", "arrived", "lane", "failed", "removed"]
     assert not world.crashes
 
 

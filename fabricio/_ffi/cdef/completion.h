@@ -12,7 +12,8 @@ enum fab_completion_kind {
 	FAB_TRANSFER_DONE = 11,  /* token, peer; status, error, quiet, count */
 	FAB_TRANSFER_QUIET = 12, /* token: memory of a non-quiet DONE is free */
 	FAB_TRANSFER_ARRIVED =
-		13, /* peer; sequence; status: 0 or the sender's */
+		13,           /* peer; sequence; status: 0 or the sender's */
+	FAB_LANE_FAILED = 14, /* peer, worker; token: its lane; status, error */
 };
 
 enum fab_limits {

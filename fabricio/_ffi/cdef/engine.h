@@ -33,8 +33,9 @@ struct fab_options {
 	uint64_t inflight_bytes; /* bytes in flight per lane */
 	uint64_t max_operation_bytes; /* one RMA operation carries at most this
 				       */
-	uint32_t segments;     /* pages per operation; 0: measured table */
-	uint32_t merge;        /* 1: adjacent pages become one segment */
+	uint32_t segments; /* pages per operation; 0: measured table */
+	uint32_t merge;    /* 1: adjacent pages become one segment */
+	uint32_t warmup;   /* 1: a word on every lane when a peer is attached */
 	uint64_t stripe_bytes; /* longer runs are cut over lanes and workers */
 	uint64_t spin_ns;
 	uint64_t nap_ns; /* longest sleep without a wait fd */
@@ -77,8 +78,10 @@ struct fab_statistics {
 	uint64_t stale_immediates;    /* for no transfer that can be, dropped */
 	uint64_t malformed_frames;    /* and receives that failed */
 	uint64_t stray_completions;
-	uint64_t sleeps;  /* naps too */
-	uint64_t wakeups; /* of the loop */
+	uint64_t lanes_failed;    /* lanes lost on the way to one peer */
+	uint64_t parts_restarted; /* since a lane failed under them */
+	uint64_t sleeps;          /* naps too */
+	uint64_t wakeups;         /* of the loop */
 };
 
 /* Allocate an engine and start its workers, which open libfabric and answer

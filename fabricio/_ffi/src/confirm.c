@@ -246,6 +246,13 @@ void fab_confirm_announced(struct fab_worker *worker, struct fab_peer *peer,
 			fab_worker_count(&worker->statistics.stale_frames, 1);
 		return;
 	}
+	if (announce->flags & FAB_ANNOUNCE_RESTART) {
+		arrival->open = 0;
+		arrival->sequence = announce->sequence;
+		arrival->refusal = -FI_ECANCELED;
+		confirm_send(worker, peer, arrival, immediate, -FI_ECANCELED);
+		return;
+	}
 	if (arrival->known && (arrival->sequence != announce->sequence ||
 			       arrival->announced != announce->count)) {
 		fab_peer_break(worker, peer, -EPROTO, "fi_recv",

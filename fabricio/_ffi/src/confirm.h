@@ -22,7 +22,10 @@
  * C5 a transfer is confirmed only if its key names an open region that grants
  *    the access: providers report success for keys that do not.
  * C6 a source that gave up says so: the target learns the status, forgets the
- *    count, and drops what still arrives for that generation. */
+ *    count, and drops what still arrives for that generation.
+ * C7 a source that begins again, since a lane failed, has the target forget the
+ *    count first, and waits for its word: -FI_ECANCELED, or 0 if all had
+ *    arrived before. */
 #ifndef FAB_CONFIRM_H
 #define FAB_CONFIRM_H
 

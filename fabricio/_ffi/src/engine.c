@@ -500,6 +500,8 @@ void fab_engine_statistics(const struct fab_engine *engine,
 		ADD(stale_immediates);
 		ADD(malformed_frames);
 		ADD(stray_completions);
+		ADD(lanes_failed);
+		ADD(parts_restarted);
 		ADD(sleeps);
 		ADD(wakeups);
 #undef ADD

@@ -25,6 +25,7 @@ struct fab_outgoing *fab_outgoing_alloc(uint32_t kind, uint64_t token,
 	memset(frame, 0, sizeof(*frame));
 	frame->token = token;
 	frame->kind = kind;
+	frame->lane = FAB_ANY_LANE;
 	frame->bytes =
 		(uint32_t) sizeof(frame->header) + head_bytes + body_bytes;
 	frame->header.magic = FAB_FRAME_MAGIC;

@@ -33,9 +33,10 @@ struct fab_frame_header {
 };
 
 enum fab_announce_flags {
-	FAB_ANNOUNCE_NOTIFY = 1,   /* tell the loop when all is in place */
-	FAB_ANNOUNCE_QUERY = 2,    /* answer now, complete or not */
-	FAB_ANNOUNCE_UNCOUNTED = 4 /* failed: nobody knows how many arrived */
+	FAB_ANNOUNCE_NOTIFY = 1,    /* tell the loop when all is in place */
+	FAB_ANNOUNCE_QUERY = 2,     /* answer now, complete or not */
+	FAB_ANNOUNCE_UNCOUNTED = 4, /* failed: nobody knows how many arrived */
+	FAB_ANNOUNCE_RESTART = 8    /* forget it: it begins again (C7) */
 };
 
 struct fab_announce {
@@ -64,11 +65,14 @@ struct fab_proof {
 	uint32_t reserved;
 };
 
+#define FAB_ANY_LANE UINT32_MAX
+
 /* A frame on its way out. Owned by the peer's queue, then by its op. */
 struct fab_outgoing {
 	struct fab_link link; /* in struct fab_peer.frames */
 	uint64_t token;       /* 0: nobody waits */
 	uint32_t kind;
+	uint32_t lane;  /* to leave by, or FAB_ANY_LANE */
 	uint32_t bytes; /* of data, header included */
 	struct fab_frame_header header;
 	unsigned char payload[];

@@ -24,24 +24,59 @@ static uint64_t part_out(const struct fab_part *part)
 	return part->posted - part->completed;
 }
 
-/* Nothing more of it will be posted. */
+/* Nothing more of it will be posted, as things are. */
 static int part_is_over(const struct fab_part *part)
 {
-	return part->stopped ||
+	return part->stopped || part->restarting ||
 	       (part->dry && !fab_cursor_before(&part->cursor, &part->end));
+}
+
+/* Without memory for it, it cannot be restarted any more. */
+static void part_keep_chunk(struct fab_part *part, uint64_t chunk)
+{
+	uint32_t capacity = part->chunk_capacity;
+	uint64_t *chunks;
+
+	if (!part->keeps)
+		return;
+	if (part->chunk_count == capacity) {
+		capacity = capacity ? capacity * 2 : 4;
+		chunks = realloc(part->chunks, capacity * sizeof(*chunks));
+		if (!chunks) {
+			part->keeps = 0;
+			return;
+		}
+		part->chunks = chunks;
+		part->chunk_capacity = capacity;
+	}
+	part->chunks[part->chunk_count++] = chunk;
+	part->replayed = part->chunk_count;
 }
 
 int fab_part_more(struct fab_part *part)
 {
-	if (part->stopped)
+	uint64_t chunk;
+
+	if (part->stopped || part->restarting)
 		return 0;
 	if (fab_cursor_before(&part->cursor, &part->end))
 		return 1;
-	if (!part->dry &&
-	    fab_supply_take(part->supply, &part->cursor, &part->end))
-		return 1;
-	part->dry = 1;
-	return 0;
+	if (part->replayed < part->chunk_count) {
+		chunk = part->chunks[part->replayed++];
+	} else if (!part->dry && fab_supply_take(part->supply, &chunk)) {
+		part_keep_chunk(part, chunk);
+	} else {
+		part->dry = 1;
+		return 0;
+	}
+	fab_supply_seek(part->supply, chunk, &part->cursor, &part->end);
+	return 1;
+}
+
+static void part_free(struct fab_part *part)
+{
+	free(part->chunks);
+	free(part);
 }
 
 static void part_move(struct fab_part *part, struct fab_link *list)
@@ -60,6 +95,7 @@ void fab_part_begin(struct fab_worker *worker, struct fab_part *part)
 	fab_registration_hold(part->registration);
 	part->moved_ns = worker->now_ns;
 	part->peer = peer;
+	part->keeps = worker->lane_count > 1;
 	part->due = !!(part->flags & FAB_TRANSFER_NOTIFY);
 	if (!peer || (peer->state != FAB_PEER_OPEN &&
 		      peer->state != FAB_PEER_ATTACHED)) {
@@ -142,7 +178,9 @@ static void part_announce(struct fab_worker *worker, struct fab_part *part,
 					  FAB_ACCESS_REMOTE_WRITE;
 	if (part->flags & FAB_TRANSFER_NOTIFY)
 		announce.flags |= FAB_ANNOUNCE_NOTIFY;
-	if (part->uncounted)
+	if (part->restarting)
+		announce.flags |= FAB_ANNOUNCE_RESTART;
+	else if (part->uncounted)
 		announce.flags |= FAB_ANNOUNCE_UNCOUNTED;
 	part->announced = 1;
 	part->due = 0;
@@ -188,12 +226,45 @@ static int part_is_idle(const struct fab_part *part)
 	       !(part->flags & FAB_TRANSFER_NOTIFY);
 }
 
+/* Nothing of it is out or counted any more: from the first chunk. */
+static void part_begin_again(struct fab_worker *worker, struct fab_part *part)
+{
+	struct fab_cursor none = {0};
+
+	part->restarting = part->announced = part->uncounted = part->dry = 0;
+	part->posted = part->completed = part->marked = part->counted = 0;
+	part->queries = part->asked = part->replayed = 0;
+	part->lost_bytes = part->lost_pages = 0;
+	part->cursor = part->end = none;
+	part->due = !!(part->flags & FAB_TRANSFER_NOTIFY);
+	atomic_store_explicit(&part->bytes_done, 0, memory_order_relaxed);
+	atomic_store_explicit(&part->pages_done, 0, memory_order_relaxed);
+	fab_worker_count(&worker->statistics.parts_restarted, 1);
+	part_move(part, &part->peer->waiting);
+}
+
+static void part_settle_restart(struct fab_worker *worker,
+				struct fab_part *part)
+{
+	if (part_out(part))
+		return;
+	if (!part->departed) {
+		part_begin_again(worker, part);
+		fab_part_admit(worker, part->peer);
+	} else if (!part->announced)
+		part_announce(worker, part, 0);
+}
+
 void fab_part_settle(struct fab_worker *worker, struct fab_part *part)
 {
 	int late = part->reported && !part->quiet;
 
 	if (!part_is_over(part))
 		return;
+	if (part->restarting) {
+		part_settle_restart(worker, part);
+		return;
+	}
 	if (part_is_idle(part)) {
 		part->departed = 0;
 		fab_departure_undo(&part->peer->departures, part->immediate);
@@ -218,7 +289,7 @@ void fab_part_settle(struct fab_worker *worker, struct fab_part *part)
 		return;
 	fab_list_remove(&part->link);
 	worker->outstanding--;
-	free(part);
+	part_free(part);
 }
 
 void fab_part_fail(struct fab_worker *worker, struct fab_part *part,
@@ -232,7 +303,21 @@ void fab_part_fail(struct fab_worker *worker, struct fab_part *part,
 	if (!part->stopped && part->peer && (part->departed || !part->due))
 		part_move(part, &part->peer->settling);
 	part->stopped = 1;
+	part->restarting = 0;
 	fab_part_settle(worker, part);
+}
+
+void fab_part_restart(struct fab_worker *worker, struct fab_part *part,
+		      const struct fab_error *error)
+{
+	if (part->stopped || part->reported)
+		return;
+	if (!part->keeps) {
+		fab_part_fail(worker, part, error);
+		return;
+	}
+	part->restarting = 1;
+	part_move(part, &part->peer->settling);
 }
 
 static void part_undepart(struct fab_part *part)
@@ -288,10 +373,41 @@ static void part_give_up(struct fab_worker *worker, struct fab_part *part,
 
 	fab_error_set(&error, code, "fi_writemsg", 0, text);
 	part->uncounted = 1;
+	part->restarting = 0;
 	if (!part->error.code)
 		part->error = error;
 	part_announce(worker, part, 0);
 	fab_part_fail(worker, part, &error);
+}
+
+/* The peer has forgotten what it counted (C7). Who was stopped meanwhile may
+ * owe it the reason, under a new count. */
+static void part_forgotten(struct fab_worker *worker, struct fab_part *part)
+{
+	part_undepart(part);
+	if (part->restarting) {
+		part_begin_again(worker, part);
+		return;
+	}
+	part->announced = 0;
+	part->due = !!(part->flags & FAB_TRANSFER_NOTIFY);
+	if (part->due)
+		part_move(part, &part->peer->waiting);
+	else
+		fab_part_settle(worker, part);
+}
+
+/* All that was written had arrived, though an operation failed here. Of a read
+ * that says nothing. */
+static void part_had_arrived(struct fab_worker *worker, struct fab_part *part)
+{
+	if (part->flags & FAB_TRANSFER_READ) {
+		part_begin_again(worker, part);
+		return;
+	}
+	part->restarting = 0;
+	fab_worker_count(&part->bytes_done, part->lost_bytes);
+	fab_worker_count(&part->pages_done, part->lost_pages);
 }
 
 void fab_part_confirmed(struct fab_worker *worker, struct fab_part *part,
@@ -301,8 +417,15 @@ void fab_part_confirmed(struct fab_worker *worker, struct fab_part *part,
 	struct fab_error error;
 	char text[96];
 
+	if (status == -FI_ECANCELED && (part->restarting || part->stopped)) {
+		part_forgotten(worker, part);
+		fab_part_admit(worker, peer);
+		return;
+	}
 	if (status == 0) {
 		part_undepart(part);
+		if (part->restarting)
+			part_had_arrived(worker, part);
 		fab_part_settle(worker, part);
 		fab_part_admit(worker, peer);
 		return;
@@ -369,6 +492,6 @@ void fab_part_free_list(struct fab_link *list)
 		struct fab_link *link = list->next;
 
 		fab_list_remove(link);
-		free(FAB_ENTRY(link, struct fab_part, link));
+		part_free(FAB_ENTRY(link, struct fab_part, link));
 	}
 }

@@ -11,7 +11,9 @@
  *    meets freed memory.
  * T5 a confirmed part is done when its operations completed here and the peer
  *    confirmed key and count (confirm.h).
- * T6 the supply is the loop's, and there until the loop releases. */
+ * T6 the supply is the loop's, and there until the loop releases.
+ * T7 when a lane fails and others are left, all chunks are posted again, once
+ *    the target has forgotten what it counted. */
 #ifndef FAB_PART_H
 #define FAB_PART_H
 
@@ -41,18 +43,27 @@ struct fab_part {
 	struct fab_peer *peer;    /* borrowed; NULL before the worker has it */
 	struct fab_cursor cursor; /* of the chunk that it has taken */
 	struct fab_cursor end;
+	uint64_t
+		*chunks; /* owned: those that it has taken, if it may restart */
+	uint32_t chunk_count;
+	uint32_t chunk_capacity;
+	uint32_t replayed;   /* of them, since the last start */
+	uint64_t lost_bytes; /* of operations that failed since then */
+	uint32_t lost_pages;
 	uint64_t posted;    /* operations */
 	uint64_t completed; /* of them, well or not */
 	uint64_t marked;    /* posted with immediate data */
 	uint64_t counted;   /* of them, by the peer, from its last answer */
 	uint64_t moved_ns;  /* when it last moved on */
 	uint32_t immediate;
-	uint32_t queries; /* answered without any change in the count */
-	uint32_t asked;   /* queries since the last answer */
-	uint8_t departed; /* holds a departure slot */
-	uint8_t due;      /* the peer must hear of it: NOTIFY, unannounced */
-	uint8_t stopped;  /* posts no more (T2) */
-	uint8_t dry;      /* the supply had nothing left */
+	uint32_t queries;   /* answered without any change in the count */
+	uint32_t asked;     /* queries since the last answer */
+	uint8_t departed;   /* holds a departure slot */
+	uint8_t due;        /* the peer must hear of it: NOTIFY, unannounced */
+	uint8_t stopped;    /* posts no more (T2) */
+	uint8_t dry;        /* the supply had nothing left */
+	uint8_t keeps;      /* chunks: there are other lanes */
+	uint8_t restarting; /* posts no more until it begins again (T7) */
 	uint8_t announced;
 	uint8_t uncounted; /* an operation failed: the count is unknown */
 	uint8_t reported;
@@ -73,6 +84,10 @@ int fab_part_more(struct fab_part *part);
 void fab_part_begin(struct fab_worker *worker, struct fab_part *part);
 void fab_part_abort(struct fab_worker *worker, struct fab_part *part);
 void fab_part_discard(struct fab_worker *worker, struct fab_part *part);
+
+/* A lane failed under one of its operations; there are others. [worker] */
+void fab_part_restart(struct fab_worker *worker, struct fab_part *part,
+		      const struct fab_error *error);
 
 /* Stop it with this error, unless it has one or is over. [worker] */
 void fab_part_fail(struct fab_worker *worker, struct fab_part *part,

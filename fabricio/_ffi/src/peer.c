@@ -155,10 +155,27 @@ void fab_peer_open(struct fab_worker *worker, struct fab_peer_spec *spec)
 		peer->waiting_ns = 0;
 		peer->deadline_ns = 0;
 		peer->starved = 0;
+		peer->down = 0;
 	}
 	fab_worker_report_added(worker, spec, peer ? peer->slot : FAB_NO_PEER,
 				&error);
 	free(spec);
+}
+
+/* A word on each lane but the one that messages take, so that the provider has
+ * connected before pages come. */
+static void peer_warm_up(struct fab_worker *worker, struct fab_peer *peer)
+{
+	for (uint32_t i = 0; worker->options.warmup && i < worker->lane_count;
+	     i++) {
+		struct fab_outgoing *frame =
+			fab_outgoing_alloc(FAB_FRAME_STIR, 0, NULL, 0, NULL, 0);
+
+		if (!frame)
+			return; /* it will do without */
+		frame->lane = i;
+		fab_peer_queue(worker, peer, frame);
+	}
 }
 
 void fab_peer_link(struct fab_worker *worker, struct fab_peer *peer,
@@ -169,6 +186,7 @@ void fab_peer_link(struct fab_worker *worker, struct fab_peer *peer,
 	peer->state = FAB_PEER_ATTACHED;
 	peer->remote_slot = remote_slot;
 	peer->remote_cookie = remote_cookie;
+	peer_warm_up(worker, peer);
 	fab_part_admit(worker, peer);
 	fab_peer_ready(worker, peer);
 }
@@ -286,6 +304,25 @@ void fab_peer_break(struct fab_worker *worker, struct fab_peer *peer, int code,
 
 	fab_error_set(&error, code, call, 0, text);
 	fab_peer_break_by(worker, peer, &error);
+}
+
+int fab_peer_lose_lane(struct fab_worker *worker, struct fab_peer *peer,
+		       uint32_t lane, const struct fab_error *error)
+{
+	uint64_t all = UINT64_MAX >> (64 - worker->lane_count);
+	uint64_t down = peer->down | 1ull << lane;
+
+	if (peer->state != FAB_PEER_ATTACHED || down == all) {
+		fab_peer_break_by(worker, peer, error);
+		return 0;
+	}
+	if (down == peer->down)
+		return 1;
+	peer->down = down;
+	fab_worker_count(&worker->statistics.lanes_failed, 1);
+	fab_worker_report(worker, FAB_LANE_FAILED, peer->route, lane, error);
+	fab_peer_ready(worker, peer);
+	return 1;
 }
 
 static int peer_out(const struct fab_peer *peer)

@@ -6,6 +6,8 @@
  * P2 slots are reused in turn, oldest first, and not before SLOT_QUARANTINE
  *    others are free: stale immediates meet a free slot.
  * P3 a broken peer is reported once; its transfers end, others do not notice.
+ * P4 a lane that failed is not used again for this peer; what failed on it goes
+ *    by the others. The peer breaks with its last lane.
  */
 #ifndef FAB_PEER_H
 #define FAB_PEER_H
@@ -58,6 +60,7 @@ struct fab_peer {
 	uint32_t route; /* how the loop calls it */
 	uint32_t path_count;
 	uint32_t turn; /* lane that goes first */
+	uint64_t down; /* bit mask: lanes by which it is not reached any more */
 	uint32_t remote_slot;
 	uint32_t state;
 	uint32_t frames_out; /* posted, not completed */
@@ -94,6 +97,11 @@ void fab_peer_break(struct fab_worker *worker, struct fab_peer *peer, int code,
 		    const char *call, const char *text);
 void fab_peer_break_by(struct fab_worker *worker, struct fab_peer *peer,
 		       const struct fab_error *error);
+
+/* A lane to the peer failed. 1 if others are left; else the peer breaks.
+ * [worker] */
+int fab_peer_lose_lane(struct fab_worker *worker, struct fab_peer *peer,
+		       uint32_t lane, const struct fab_error *error);
 
 /* Whether the peer has proven this key; and that it has. A few are remembered.
  * [worker] */

@@ -16,9 +16,25 @@
 /* Bytes of one transfer posted in turn; some providers copy them at once. */
 #define QUANTUM_BYTES (1ull << 20)
 
-static int post_frame(struct fab_worker *worker, struct fab_lane *lane,
+/* 0 if the lane may post to the peer, -FI_EAGAIN not yet, -FI_ESHUTDOWN never
+ * again. */
+static int post_check(const struct fab_peer *peer, uint32_t number)
+{
+	if (peer->down >> number & 1)
+		return -FI_ESHUTDOWN;
+	return fab_lane_address_check(peer->addresses[number]);
+}
+
+/* The lane that frames take: the first that has not failed. */
+static uint32_t post_frame_lane(const struct fab_peer *peer)
+{
+	return (uint32_t) __builtin_ctzll(~peer->down);
+}
+
+static int post_frame(struct fab_worker *worker, uint32_t number,
 		      struct fab_peer *peer, struct fab_outgoing *frame)
 {
+	struct fab_lane *lane = &worker->lanes[number];
 	int hello = frame->kind == FAB_FRAME_HELLO;
 	void *data = &frame->header;
 	struct fab_op *op;
@@ -38,7 +54,7 @@ static int post_frame(struct fab_worker *worker, struct fab_lane *lane,
 	op->peer = peer;
 	op->frame = frame;
 	ret = fi_send(lane->ep, data, frame->bytes, lane->frames_desc,
-		      peer->addresses[0]->address, &op->context);
+		      peer->addresses[number]->address, &op->context);
 	if (ret) {
 		if (op->buffer)
 			lane->bounces[lane->bounce_count++] = op->buffer;
@@ -205,23 +221,43 @@ static int post_pages(struct fab_worker *worker, struct fab_lane *lane,
 	return ret;
 }
 
-static void post_failed(struct fab_worker *worker, struct fab_peer *peer,
-			struct fab_part *part, int code, const char *call)
+static void post_failed(struct fab_worker *worker, uint32_t number,
+			struct fab_peer *peer, struct fab_part *part, int code,
+			const char *call)
 {
 	struct fab_error error;
 
 	fab_worker_count(&worker->statistics.operations_failed, 1);
 	fab_error_set(&error, code, call, 0, NULL);
-	if (fab_error_is_peer(code) || !part)
+	if (fab_error_is_peer(code))
+		(void) fab_peer_lose_lane(worker, peer, number, &error);
+	else if (!part)
 		fab_peer_break_by(worker, peer, &error);
 	else
 		fab_part_fail(worker, part, &error);
 }
 
+/* A frame that names a lane warms that up, and is not worth more than that. */
+static int post_warm_up(struct fab_worker *worker, struct fab_peer *peer,
+			struct fab_outgoing *frame)
+{
+	int ret = post_check(peer, frame->lane);
+
+	if (!ret)
+		ret = post_frame(worker, frame->lane, peer, frame);
+	if (!ret)
+		return 0;
+	fab_list_remove(&frame->link);
+	worker->outstanding--;
+	free(frame);
+	return ret;
+}
+
 int fab_post_frames(struct fab_worker *worker, struct fab_peer *peer,
 		    uint32_t *posted)
 {
-	int ret = fab_lane_address_check(peer->addresses[0]);
+	uint32_t number = post_frame_lane(peer);
+	int ret = post_check(peer, number);
 
 	if (peer->starved) {
 		ret = -FI_ENOMEM;
@@ -236,9 +272,13 @@ int fab_post_frames(struct fab_worker *worker, struct fab_peer *peer,
 		if (peer->state == FAB_PEER_OPEN &&
 		    frame->kind != FAB_FRAME_HELLO)
 			return 0;
-		ret = post_frame(worker, &worker->lanes[0], peer, frame);
+		if (frame->lane != FAB_ANY_LANE) {
+			*posted += !post_warm_up(worker, peer, frame);
+			continue;
+		}
+		ret = post_frame(worker, number, peer, frame);
 		if (ret && ret != -FI_EAGAIN)
-			post_failed(worker, peer, NULL, ret, "fi_send");
+			post_failed(worker, number, peer, NULL, ret, "fi_send");
 		*posted += !ret;
 	}
 	return ret;
@@ -263,6 +303,8 @@ static int post_peer(struct fab_worker *worker, struct fab_peer *peer,
 		    fab_list_empty(&peer->posting))
 			return 0;
 		part = FAB_ENTRY(peer->posting.next, struct fab_part, link);
+		if (post_check(peer, i))
+			continue;
 		post_stir(worker, &worker->lanes[i], peer, part);
 		if (peer->state != FAB_PEER_ATTACHED)
 			return 0;
@@ -272,7 +314,7 @@ static int post_peer(struct fab_worker *worker, struct fab_peer *peer,
 		if (ret == -FI_EAGAIN)
 			fab_worker_count(&worker->statistics.again, 1);
 		if (ret && ret != -FI_EAGAIN) {
-			post_failed(worker, peer, part, ret,
+			post_failed(worker, i, peer, part, ret,
 				    part->flags & FAB_TRANSFER_READ ?
 					    "fi_readmsg" :
 					    "fi_writemsg");

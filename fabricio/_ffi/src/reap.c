@@ -141,6 +141,7 @@ static void reap_operation(struct fab_worker *worker, struct fab_lane *lane,
 {
 	struct fab_part *part = op->part;
 	struct fab_peer *peer = op->peer;
+	uint32_t number = (uint32_t) (lane - worker->lanes);
 	uint64_t bytes = op->bytes;
 	uint32_t pages = op->pages;
 
@@ -163,9 +164,12 @@ static void reap_operation(struct fab_worker *worker, struct fab_lane *lane,
 		fab_worker_count(&worker->statistics.operations_failed, 1);
 		part->uncounted = 1;
 		part->announced = 0; /* the failure is to be announced */
-		if (fab_error_is_peer(error->code))
-			fab_peer_break_by(worker, peer, error);
-		else if (!part->stopped)
+		part->lost_bytes += bytes;
+		part->lost_pages += pages;
+		if (fab_error_is_peer(error->code)) {
+			if (fab_peer_lose_lane(worker, peer, number, error))
+				fab_part_restart(worker, part, error);
+		} else if (!part->stopped)
 			fab_part_fail(worker, part, error);
 		fab_part_moved(worker, part, 0, 0);
 	}
@@ -182,10 +186,19 @@ static void reap_sent(struct fab_worker *worker, struct fab_lane *lane,
 		lane->bounces[lane->bounce_count++] = op->buffer;
 	fab_op_release(&lane->ops, op);
 	peer->frames_out--;
+	/* By another lane, before all others: whoever gets it twice knows. */
+	if (error && fab_error_is_peer(error->code) &&
+	    fab_peer_lose_lane(worker, peer, (uint32_t) (lane - worker->lanes),
+			       error) &&
+	    frame->lane == FAB_ANY_LANE) {
+		fab_list_append(peer->frames.next, &frame->link);
+		fab_peer_ready(worker, peer);
+		return;
+	}
 	worker->outstanding--;
-	if (error)
+	if (error && frame->lane == FAB_ANY_LANE)
 		fab_peer_break_by(worker, peer, error);
-	else if (frame->token && peer->state != FAB_PEER_ORPHANED)
+	else if (!error && frame->token && peer->state != FAB_PEER_ORPHANED)
 		fab_worker_report(worker, FAB_FRAME_SENT, peer->route,
 				  frame->token, NULL);
 	free(frame);

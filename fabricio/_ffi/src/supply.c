@@ -33,25 +33,27 @@ void fab_supply_construct(struct fab_supply *supply,
 		supply->chunk_units = 1;
 }
 
-static void supply_seek(const struct fab_supply *supply, uint64_t unit,
-			struct fab_cursor *cursor)
+static void supply_place(const struct fab_supply *supply, uint64_t unit,
+			 struct fab_cursor *cursor)
 {
 	cursor->page = unit / supply->units_per_page;
 	cursor->offset = unit % supply->units_per_page * supply->unit_bytes;
 }
 
-int fab_supply_take(struct fab_supply *supply, struct fab_cursor *cursor,
-		    struct fab_cursor *end)
+int fab_supply_take(struct fab_supply *supply, uint64_t *chunk)
 {
-	uint64_t first = atomic_fetch_add_explicit(
-		&supply->next, supply->chunk_units, memory_order_relaxed);
-	uint64_t last = first + supply->chunk_units;
+	*chunk = atomic_fetch_add_explicit(&supply->next, supply->chunk_units,
+					   memory_order_relaxed);
+	return *chunk < supply->unit_count;
+}
 
-	if (first >= supply->unit_count)
-		return 0;
+void fab_supply_seek(const struct fab_supply *supply, uint64_t chunk,
+		     struct fab_cursor *cursor, struct fab_cursor *end)
+{
+	uint64_t last = chunk + supply->chunk_units;
+
 	if (last > supply->unit_count)
 		last = supply->unit_count;
-	supply_seek(supply, first, cursor);
-	supply_seek(supply, last, end);
-	return 1;
+	supply_place(supply, chunk, cursor);
+	supply_place(supply, last, end);
 }

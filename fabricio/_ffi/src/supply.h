@@ -26,8 +26,10 @@ void fab_supply_construct(struct fab_supply *supply,
 			  const struct fab_pages *pages, uint32_t parts,
 			  uint64_t stripe_bytes);
 
-/* Take the next chunk: [cursor, end). 0 if there is none left. [worker] */
-int fab_supply_take(struct fab_supply *supply, struct fab_cursor *cursor,
-		    struct fab_cursor *end);
+/* Take the next chunk. 0 if there is none left. [worker] */
+int fab_supply_take(struct fab_supply *supply, uint64_t *chunk);
+/* What is in it: [cursor, end). [worker] */
+void fab_supply_seek(const struct fab_supply *supply, uint64_t chunk,
+		     struct fab_cursor *cursor, struct fab_cursor *end);
 
 #endif

@@ -50,6 +50,8 @@ struct fab_counters {
 	_Atomic uint64_t stale_immediates;
 	_Atomic uint64_t malformed_frames;
 	_Atomic uint64_t stray_completions;
+	_Atomic uint64_t lanes_failed;
+	_Atomic uint64_t parts_restarted;
 	_Atomic uint64_t sleeps;
 	_Atomic uint64_t wakeups;
 };
