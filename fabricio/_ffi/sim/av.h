@@ -22,11 +22,11 @@ struct sim_path {
 
 struct sim_av {
 	struct fid_av fid;
-	struct sim_domain *domain;     /* shared; counts us */
-	uint32_t endpoint_count;       /* bound */
-	struct fab_link endpoints;     /* struct sim_ep */
-	struct sim_path **paths;       /* owned; by fi_addr, NULL: free */
-	uint32_t count;                /* of places */
+	struct sim_domain *domain; /* shared; counts us */
+	uint32_t endpoint_count;   /* bound */
+	struct fab_link endpoints; /* struct sim_ep */
+	struct sim_path **paths;   /* owned; by fi_addr, NULL: free */
+	uint32_t count;            /* of places */
 	uint32_t capacity;
 };
 

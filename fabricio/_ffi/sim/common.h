@@ -40,8 +40,8 @@ static inline void sim_lock_give(struct sim_lock *lock)
 /* Zeroed memory on a cache line of its own; freed by free(). NULL: none. */
 static inline void *sim_alloc(size_t bytes)
 {
-	size_t rounded = (bytes + SIM_CACHE_LINE - 1) &
-			 ~(size_t) (SIM_CACHE_LINE - 1);
+	size_t rounded =
+		(bytes + SIM_CACHE_LINE - 1) & ~(size_t) (SIM_CACHE_LINE - 1);
 	void *memory = aligned_alloc(SIM_CACHE_LINE, rounded);
 
 	if (memory)

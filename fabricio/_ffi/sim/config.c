@@ -13,8 +13,8 @@
 static int refuse(struct sim_config *config, const char *key, const char *value,
 		  const char *why)
 {
-	snprintf(config->error, sizeof(config->error),
-		 "%.40s=%.60s: %s", key, value, why);
+	snprintf(config->error, sizeof(config->error), "%.40s=%.60s: %s", key,
+		 value, why);
 	return -FI_EINVAL;
 }
 
@@ -177,7 +177,8 @@ static int pci_layout(struct sim_config *config, const char *layout)
 	}
 	for (uint32_t i = 0; i < count; i++) {
 		at = pci_read(at, &config->pci[i]);
-		if (!at || (*at != '+' && *at) || (*at == '+') != (i + 1 < count))
+		if (!at || (*at != '+' && *at) ||
+		    (*at == '+') != (i + 1 < count))
 			return refuse(config, "pci", layout,
 				      "flat, p5, or one address for each NIC, "
 				      "joined by +, is needed");
@@ -192,7 +193,7 @@ int sim_config_parse(struct sim_config *config, const char *text)
 	char part[LONGEST_VALUE + 64];
 	int ret;
 
-	*config = (struct sim_config){
+	*config = (struct sim_config) {
 		.nic_count = 2,
 		.bits_per_s = 100000000000ull,
 		.latency_ns = 10000,

@@ -21,9 +21,9 @@ struct sim_config {
 	uint8_t paced;          /* mode=instant, mode=paced */
 	uint8_t copy;           /* copy=1; 0: RMA moves nothing */
 	uint8_t consume; /* rx_cq_data=0; 1: immediate data take a receive */
-	uint8_t virtual_clock;              /* clock=monotonic, clock=virtual */
-	struct fi_pci_attr *pci;            /* owned, nic_count; see pci= */
-	char error[192];                    /* why it was refused */
+	uint8_t virtual_clock;   /* clock=monotonic, clock=virtual */
+	struct fi_pci_attr *pci; /* owned, nic_count; see pci= */
+	char error[192];         /* why it was refused */
 };
 
 /* Read `text` over the defaults. 0, -FI_EINVAL (error says why), -FI_ENOMEM.

@@ -15,8 +15,7 @@
 
 int sim_cq_push(struct sim_cq *cq, const struct sim_event *event)
 {
-	uint64_t ticket =
-		atomic_load_explicit(&cq->tail, memory_order_relaxed);
+	uint64_t ticket = atomic_load_explicit(&cq->tail, memory_order_relaxed);
 	struct sim_arrival *slot;
 
 	for (;;) {
@@ -111,8 +110,8 @@ static ssize_t cq_read(struct fid_cq *fid, void *buffer, size_t count)
 	cq->odd ^= 1;
 	place = cq_take(cq, buffer, place, (count + cq->odd) / 2);
 	first = cq->transmitters.next;
-	for (link = first; link != &cq->transmitters && place < count &&
-			   !cq->failed;
+	for (link = first;
+	     link != &cq->transmitters && place < count && !cq->failed;
 	     link = link->next)
 		place = sim_ep_progress(FAB_ENTRY(link, struct sim_ep, tx_link),
 					buffer, place, count);
@@ -278,8 +277,8 @@ static int cq_open_fds(struct sim_cq *cq)
 
 	cq->wait_fd = epoll_create1(EPOLL_CLOEXEC);
 	cq->event_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-	cq->timer_fd = timerfd_create(CLOCK_MONOTONIC,
-				      TFD_CLOEXEC | TFD_NONBLOCK);
+	cq->timer_fd =
+		timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
 	if (cq->wait_fd >= 0 && cq->event_fd >= 0 && cq->timer_fd >= 0 &&
 	    !epoll_ctl(cq->wait_fd, EPOLL_CTL_ADD, cq->event_fd, &event) &&
 	    !epoll_ctl(cq->wait_fd, EPOLL_CTL_ADD, cq->timer_fd, &event))

@@ -40,19 +40,19 @@ struct sim_cq {
 	struct fab_link link;      /* in the wire's CQs; its mutex */
 	struct sim_domain *domain; /* shared; counts us */
 	enum fi_cq_format format;
-	uint32_t binding_count;        /* endpoints, once for each direction */
-	struct fab_link transmitters;  /* struct sim_ep */
-	struct sim_arrival *arrivals;  /* owned */
-	uint64_t mask;                 /* capacity - 1 */
-	uint64_t head;                 /* the reader's, as are the next two */
-	uint32_t odd;                  /* this is an odd call */
-	int failed;                    /* `failure` waits for fi_cq_readerr */
-	int wait_fd;                   /* epoll of the two below; -1: none */
-	int event_fd;                  /* owned, as are the other two */
-	int timer_fd;                  /* next landing */
+	uint32_t binding_count;       /* endpoints, once for each direction */
+	struct fab_link transmitters; /* struct sim_ep */
+	struct sim_arrival *arrivals; /* owned */
+	uint64_t mask;                /* capacity - 1 */
+	uint64_t head;                /* the reader's, as are the next two */
+	uint32_t odd;                 /* this is an odd call */
+	int failed;                   /* `failure` waits for fi_cq_readerr */
+	int wait_fd;                  /* epoll of the two below; -1: none */
+	int event_fd;                 /* owned, as are the other two */
+	int timer_fd;                 /* next landing */
 	struct sim_event failure;
 	_Atomic uint32_t overrun; /* scripted; writer: sim_cq_overrun */
-	_Alignas(SIM_CACHE_LINE) _Atomic uint64_t tail; /* producers' */
+	_Alignas(SIM_CACHE_LINE) _Atomic uint64_t tail;  /* producers' */
 	_Alignas(SIM_CACHE_LINE) _Atomic uint32_t armed; /* C3 */
 };
 
@@ -77,21 +77,21 @@ static inline void sim_cq_write(const struct sim_cq *cq, void *buffer,
 	switch (cq->format) {
 	case FI_CQ_FORMAT_DATA:
 		((struct fi_cq_data_entry *) buffer)[place] =
-			(struct fi_cq_data_entry){
+			(struct fi_cq_data_entry) {
 				.op_context = event->context,
 				.flags = event->flags,
 				.len = event->length,
 				.buf = event->buffer,
 				.data = event->data,
-			};
+		};
 		break;
 	case FI_CQ_FORMAT_MSG:
 		((struct fi_cq_msg_entry *) buffer)[place] =
-			(struct fi_cq_msg_entry){
+			(struct fi_cq_msg_entry) {
 				.op_context = event->context,
 				.flags = event->flags,
 				.len = event->length,
-			};
+		};
 		break;
 	default:
 		((struct fi_cq_entry *) buffer)[place].op_context =

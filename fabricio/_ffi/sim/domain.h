@@ -22,7 +22,8 @@ struct sim_mr_entry {
 	uint64_t access;
 	uint32_t key; /* 0: free */
 	uint32_t generation;
-	uint32_t next; /* free: place of the next free one, SIM_KEY_LIMIT: none */
+	uint32_t
+		next; /* free: place of the next free one, SIM_KEY_LIMIT: none */
 };
 
 /* D1 entries are changed by the domain's thread alone, with the wire's mutex
@@ -31,15 +32,15 @@ struct sim_mr_entry {
  * D2 counts of children are the domain's thread's. */
 struct sim_domain {
 	struct fid_domain fid;
-	struct fab_link link; /* in the wire's domains; its mutex */
-	struct sim_fabric *fabric; /* shared; counts us */
-	struct sim_nic *nic;       /* borrowed from the wire (W3) */
-	struct sim_config config;  /* copy; pci is NULL */
-	uint32_t child_count;      /* AVs, CQs, endpoints, regions */
-	uint32_t endpoint_count;   /* ever: seeds their orders */
+	struct fab_link link;         /* in the wire's domains; its mutex */
+	struct sim_fabric *fabric;    /* shared; counts us */
+	struct sim_nic *nic;          /* borrowed from the wire (W3) */
+	struct sim_config config;     /* copy; pci is NULL */
+	uint32_t child_count;         /* AVs, CQs, endpoints, regions */
+	uint32_t endpoint_count;      /* ever: seeds their orders */
 	struct sim_mr_entry *entries; /* owned */
 	uint32_t entry_count;
-	uint32_t free_entry; /* SIM_KEY_LIMIT: none */
+	uint32_t free_entry;          /* SIM_KEY_LIMIT: none */
 	struct sim_counters counters; /* writer: the domain's thread */
 };
 

@@ -79,8 +79,7 @@ static int ep_close(struct fid *fid)
 
 static int ep_bind_cq(struct sim_ep *ep, struct sim_cq *cq, uint64_t flags)
 {
-	const uint64_t known =
-		FI_TRANSMIT | FI_RECV | FI_SELECTIVE_COMPLETION;
+	const uint64_t known = FI_TRANSMIT | FI_RECV | FI_SELECTIVE_COMPLETION;
 
 	if (flags & ~known)
 		return -FI_EBADFLAGS;
@@ -134,8 +133,7 @@ static int ep_enable(struct sim_ep *ep)
 	if (!ep->tx_cq || !ep->rx_cq)
 		return -FI_ENOCQ;
 	wire = sim_wire_enter(&ret);
-	memcpy(ep->address.magic, SIM_ADDRESS_MAGIC,
-	       sizeof(ep->address.magic));
+	memcpy(ep->address.magic, SIM_ADDRESS_MAGIC, sizeof(ep->address.magic));
 	ep->address.process = wire->process;
 	ep->address.endpoint = ++wire->endpoint_number;
 	ep->address.nic = ep->domain->nic->index;
@@ -395,9 +393,9 @@ int sim_ep_open(struct fid_domain *fid, struct fi_info *info,
 	ep->fid.rma = &sim_rma_ops;
 	ep->domain = domain;
 	fab_list_construct(&ep->paths);
-	ep->random = domain->config.seed ^
-		     ((uint64_t) domain->nic->index << 32 |
-		      domain->endpoint_count++);
+	ep->random =
+		domain->config.seed ^ ((uint64_t) domain->nic->index << 32 |
+				       domain->endpoint_count++);
 	domain->child_count++;
 	*out = &ep->fid;
 	return 0;

@@ -12,8 +12,9 @@
 #define DOMAIN_CAPS FI_LOCAL_COMM
 #define CAPS        (TX_CAPS | RX_CAPS | DOMAIN_CAPS)
 
-#define MR_MODE (FI_MR_LOCAL | FI_MR_VIRT_ADDR | FI_MR_ALLOCATED | FI_MR_PROV_KEY)
-#define OP_FLAGS                                                      \
+#define MR_MODE \
+	(FI_MR_LOCAL | FI_MR_VIRT_ADDR | FI_MR_ALLOCATED | FI_MR_PROV_KEY)
+#define OP_FLAGS                                                     \
 	(FI_COMPLETION | FI_INJECT_COMPLETE | FI_TRANSMIT_COMPLETE | \
 	 FI_DELIVERY_COMPLETE)
 #define IMMEDIATE_BYTES 4u
@@ -28,8 +29,7 @@ static int tx_fits(const struct sim_config *config,
 	       (!(hints->caps & ~TX_CAPS) && !(hints->op_flags & ~OP_FLAGS) &&
 		!hints->msg_order && !hints->comp_order &&
 		!hints->inject_size && hints->size <= config->tx_size &&
-		hints->iov_limit <= SIM_IOV_LIMIT &&
-		hints->rma_iov_limit <= 1);
+		hints->iov_limit <= SIM_IOV_LIMIT && hints->rma_iov_limit <= 1);
 }
 
 static int rx_fits(const struct sim_config *config,
@@ -56,15 +56,14 @@ static int ep_fits(const struct sim_config *config,
 
 static int domain_fits(const struct fi_domain_attr *hints)
 {
-	return !hints ||
-	       ((hints->threading == FI_THREAD_UNSPEC ||
-		 hints->threading == FI_THREAD_DOMAIN) &&
-		hints->control_progress != FI_PROGRESS_AUTO &&
-		hints->data_progress != FI_PROGRESS_AUTO &&
-		(hints->mr_mode & MR_MODE) == MR_MODE &&
-		hints->mr_key_size <= KEY_BYTES &&
-		hints->cq_data_size <= IMMEDIATE_BYTES &&
-		!(hints->caps & ~DOMAIN_CAPS));
+	return !hints || ((hints->threading == FI_THREAD_UNSPEC ||
+			   hints->threading == FI_THREAD_DOMAIN) &&
+			  hints->control_progress != FI_PROGRESS_AUTO &&
+			  hints->data_progress != FI_PROGRESS_AUTO &&
+			  (hints->mr_mode & MR_MODE) == MR_MODE &&
+			  hints->mr_key_size <= KEY_BYTES &&
+			  hints->cq_data_size <= IMMEDIATE_BYTES &&
+			  !(hints->caps & ~DOMAIN_CAPS));
 }
 
 /* The provider answers those alone who ask for it by its name: it must never be
@@ -115,8 +114,8 @@ static uint64_t info_caps(uint64_t asked)
 		return CAPS;
 	if ((asked & FI_MSG) && !(asked & (FI_SEND | FI_RECV)))
 		asked |= FI_SEND | FI_RECV;
-	if ((asked & FI_RMA) && !(asked & (FI_READ | FI_WRITE |
-					   FI_REMOTE_READ | FI_REMOTE_WRITE)))
+	if ((asked & FI_RMA) &&
+	    !(asked & (FI_READ | FI_WRITE | FI_REMOTE_READ | FI_REMOTE_WRITE)))
 		asked |= FI_READ | FI_WRITE | FI_REMOTE_READ | FI_REMOTE_WRITE;
 	return asked | DOMAIN_CAPS;
 }

@@ -37,7 +37,7 @@ static void land_copy(const struct sim_iov *iov, unsigned char *run,
 /* FI_MR_LOCAL: every piece lies in a region that may be used like this. */
 static int land_local_allowed(const struct sim_ep *ep, const struct sim_op *op)
 {
-	uint64_t access = op->kind == SIM_READ	? FI_READ :
+	uint64_t access = op->kind == SIM_READ  ? FI_READ :
 			  op->kind == SIM_WRITE ? FI_WRITE :
 						  FI_SEND;
 
@@ -56,10 +56,9 @@ static int land_local_allowed(const struct sim_ep *ep, const struct sim_op *op)
 /* The target's next receive, with its lock held. NULL: none. */
 static struct sim_receive *land_receive(struct sim_ep *target)
 {
-	return target->receive_count ?
-		       &target->receives[target->receive_head &
-					 target->receive_mask] :
-		       NULL;
+	return target->receive_count ? &target->receives[target->receive_head &
+							 target->receive_mask] :
+				       NULL;
 }
 
 static void land_receive_done(struct sim_ep *target)

@@ -49,7 +49,7 @@ static int mr_grow(struct sim_domain *domain)
 	if (!entries)
 		return -FI_ENOMEM;
 	for (uint32_t i = count; i < more; i++)
-		entries[i] = (struct sim_mr_entry){
+		entries[i] = (struct sim_mr_entry) {
 			.next = i + 1 < more ? i + 1 : SIM_KEY_LIMIT,
 		};
 	domain->entries = entries;
@@ -138,14 +138,14 @@ static struct fi_ops mr_fid_ops = {
 };
 
 static int mr_open(struct sim_domain *domain, const struct iovec *iov,
-		   size_t count, uint64_t access, uint64_t flags,
-		   void *context, struct fid_mr **out)
+		   size_t count, uint64_t access, uint64_t flags, void *context,
+		   struct fid_mr **out)
 {
 	const uint64_t known = FI_SEND | FI_RECV | FI_READ | FI_WRITE |
 			       FI_REMOTE_READ | FI_REMOTE_WRITE;
 	struct sim_wire *wire;
 	struct sim_mr *mr;
-	uint32_t key;
+	uint32_t key = 0;
 	int ret;
 
 	if (flags)

@@ -111,7 +111,7 @@ int sim_nic_fail(struct sim_nic *nic, uint32_t kinds, uint64_t operation,
 
 	sim_lock_take(&nic->lock);
 	if (nic->failure_count < SIM_FAILURE_LIMIT) {
-		nic->failures[nic->failure_count++] = (struct sim_failure){
+		nic->failures[nic->failure_count++] = (struct sim_failure) {
 			.kinds = kinds,
 			.remaining = operation,
 			.verdict = verdict,

@@ -37,11 +37,10 @@ static inline void sim_count(struct sim_counters *counters, enum sim_count what,
 {
 	_Atomic uint64_t *value = &counters->value[what];
 
-	atomic_store_explicit(value,
-			      atomic_load_explicit(value,
-						   memory_order_relaxed) +
-				      amount,
-			      memory_order_relaxed);
+	atomic_store_explicit(
+		value,
+		atomic_load_explicit(value, memory_order_relaxed) + amount,
+		memory_order_relaxed);
 }
 
 /* What an operation ends with instead of landing. */
@@ -82,9 +81,9 @@ struct sim_nic {
 	uint64_t free_ns[2];         /* when the link can take more */
 	struct sim_failure failures[SIM_FAILURE_LIMIT];
 	uint32_t failure_count;
-	uint64_t again;   /* posts still to be refused */
-	uint64_t storm;   /* posts refused, of 2^64 */
-	uint64_t random;  /* state of sim_random, for storms */
+	uint64_t again;             /* posts still to be refused */
+	uint64_t storm;             /* posts refused, of 2^64 */
+	uint64_t random;            /* state of sim_random, for storms */
 	struct sim_counters closed; /* of domains that are closed */
 };
 

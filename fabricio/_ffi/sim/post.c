@@ -4,7 +4,7 @@
 #include <rdma/fi_errno.h>
 #include <rdma/fi_rma.h>
 
-#define POST_FLAGS                                                         \
+#define POST_FLAGS                                                             \
 	(FI_COMPLETION | FI_MORE | FI_INJECT_COMPLETE | FI_TRANSMIT_COMPLETE | \
 	 FI_DELIVERY_COMPLETE)
 
@@ -175,8 +175,8 @@ static ssize_t rma_readv(struct fid_ep *fid, const struct iovec *iov,
 			 uint64_t address, uint64_t key, void *context)
 {
 	struct fi_rma_iov remote = {.addr = address, .key = key};
-	struct fi_msg_rma msg = {iov,	  desc, count,	 from,
-				 &remote, 1,	context, 0};
+	struct fi_msg_rma msg = {iov,     desc, count,   from,
+				 &remote, 1,    context, 0};
 
 	for (size_t i = 0; i < count; i++)
 		remote.len += iov[i].iov_len;
@@ -203,8 +203,8 @@ static ssize_t write_pieces(struct fid_ep *fid, const struct iovec *iov,
 			    struct fi_rma_iov remote, uint64_t data,
 			    uint64_t flags, void *context)
 {
-	struct fi_msg_rma msg = {iov,	  desc, count,	 to,
-				 &remote, 1,	context, data};
+	struct fi_msg_rma msg = {iov,     desc, count,   to,
+				 &remote, 1,    context, data};
 
 	for (size_t i = 0; i < count; i++)
 		remote.len += iov[i].iov_len;
@@ -361,8 +361,8 @@ static ssize_t msg_senddata(struct fid_ep *fid, const void *memory,
 			   context);
 }
 
-static ssize_t msg_inject(struct fid_ep *fid, const void *memory,
-			  size_t length, fi_addr_t to)
+static ssize_t msg_inject(struct fid_ep *fid, const void *memory, size_t length,
+			  fi_addr_t to)
 {
 	(void) fid;
 	(void) memory;

@@ -113,8 +113,8 @@ static struct fi_ops_fabric fabric_ops = {
 	.trywait = fabric_trywait,
 };
 
-static int provider_fabric(struct fi_fabric_attr *attr,
-			   struct fid_fabric **out, void *context)
+static int provider_fabric(struct fi_fabric_attr *attr, struct fid_fabric **out,
+			   void *context)
 {
 	struct sim_fabric *fabric;
 
