@@ -197,7 +197,7 @@ class SimulatedNics:
 
     @property
     def domains(self) -> tuple[str, ...]:
-        """libfabric's name of each NIC, for `Fabric(domain=...)`."""
+        """Name of each NIC, as libfabric has it, for `Fabric(domain=...)`."""
         return tuple(f"{PROVIDER}{nic}-rdm" for nic in range(self._count))
 
     def fail(
@@ -305,7 +305,7 @@ class SimulatedNics:
         check(result, "fabsim_counter", provider=PROVIDER)
         return NicStatistics(**counts)
 
-    def _call(self, name: str, *arguments: int | float | bytes) -> None:
+    def _call(self, name: str, *arguments: float | bytes) -> None:
         if isinstance(arguments[0], int):
             self._checked(arguments[0])
         check(self._entered_plugin().call(name, *arguments), name, provider=PROVIDER)
@@ -324,7 +324,8 @@ class SimulatedNics:
         """Ask libfabric, which looks for providers now if it never did before."""
         ffi, lib = native()
         count = ffi.new("uint32_t *")
-        result = lib.fab_info_list(PROVIDER.encode(), ffi.NULL, ffi.NULL, 0, count)
+        rows = ffi.new("struct fab_info[]", 1)
+        result = lib.fab_info_list(PROVIDER.encode(), ffi.NULL, rows, 1, count)
         check(result, "fi_getinfo", provider=PROVIDER)
         if count[0] != self._count:
             raise NoProviderError(

@@ -20,7 +20,6 @@ LIMIT_S = 18.0
         "storm",
         "down",
         "silent",
-        "silent_fabric",
         "overrun",
         "pace",
         "virtual_clock",

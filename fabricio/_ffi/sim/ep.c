@@ -341,7 +341,7 @@ static int ep_allocate(struct sim_ep *ep, uint32_t receive_size)
 		receives *= 2;
 	ep->receive_mask = receives - 1;
 	ep->receive_size = receive_size;
-	ep->ops = sim_alloc(sizeof(ep->ops[0]) * ep->size);
+	ep->ops = sim_alloc(sizeof(ep->ops[0]) * (ep->size + 1));
 	ep->receives = calloc(receives, sizeof(ep->receives[0]));
 	if (!ep->ops || !ep->receives || row_construct(&ep->free, ep->size) ||
 	    row_construct(&ep->pending, ep->size) ||

@@ -17,7 +17,7 @@ struct sim_iov {
 
 /* A posted operation. */
 struct sim_op {
-	void *context;
+	_Alignas(SIM_CACHE_LINE) void *context;
 	struct sim_path *path; /* shared: counts us in user_count */
 	uint8_t kind;          /* enum sim_kind */
 	uint8_t completes;     /* who posted wants a completion */
@@ -40,7 +40,7 @@ struct sim_receive {
 	struct sim_iov iov[SIM_IOV_LIMIT];
 };
 
-/* Places of operations, first in, first out. */
+/* Places of operations, in a row. */
 struct sim_row {
 	uint32_t *places; /* owned */
 	uint32_t mask;    /* capacity - 1 */
@@ -69,7 +69,7 @@ struct sim_ep {
 	uint8_t enabled;
 	uint8_t tx_selective; /* completions only where FI_COMPLETION is */
 	uint64_t tx_flags;    /* of calls that take none */
-	struct sim_op *ops;   /* owned */
+	struct sim_op *ops;   /* owned, one more than `size`: see post.c */
 	uint32_t size;
 	struct sim_row free, pending, waiting, acks, lost;
 	uint32_t due_count; /* at the head of pending, seen to be due */
@@ -102,6 +102,12 @@ void sim_ep_flush(struct sim_ep *ep, const struct sim_path *path);
 static inline void sim_row_push(struct sim_row *row, uint32_t place)
 {
 	row->places[(row->head + row->count++) & row->mask] = place;
+}
+
+/* Last in, first out: for free places, so that few are used, and stay cached. */
+static inline uint32_t sim_row_last(const struct sim_row *row)
+{
+	return row->places[(row->head + row->count - 1) & row->mask];
 }
 
 static inline uint32_t sim_row_first(const struct sim_row *row)

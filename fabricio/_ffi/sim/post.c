@@ -73,8 +73,28 @@ static uint64_t post_due(struct sim_ep *ep, const struct sim_op *op)
 	return due;
 }
 
-/* `asked` is copied when it is accepted. */
-static ssize_t post(struct sim_ep *ep, struct sim_op *asked, fi_addr_t address,
+/* Where the next operation is made up: a free place, or, when none is, one that
+ * never is posted, so that what is wrong with an operation is told all the same.
+ */
+static struct sim_op *post_prepare(struct sim_ep *ep, enum sim_kind kind,
+				   void *context, uint64_t data,
+				   size_t iov_count)
+{
+	struct sim_op *op =
+		&ep->ops[ep->free.count ? sim_row_last(&ep->free) : ep->size];
+
+	op->context = context;
+	op->kind = (uint8_t) kind;
+	op->moved = 0;
+	op->iov_count = (uint8_t) iov_count;
+	op->verdict.err = 0;
+	op->verdict.prov_errno = 0;
+	op->data = data & UINT32_MAX; /* cq_data_size */
+	return op;
+}
+
+/* What post_prepare gave becomes pending. */
+static ssize_t post(struct sim_ep *ep, struct sim_op *op, fi_addr_t address,
 		    uint64_t flags)
 {
 	static const enum sim_count counts[] = {
@@ -84,82 +104,69 @@ static ssize_t post(struct sim_ep *ep, struct sim_op *asked, fi_addr_t address,
 	};
 	struct sim_domain *domain = ep->domain;
 	struct sim_nic *nic = domain->nic;
-	uint32_t at;
 	int ret = 0;
 
 	if (!ep->enabled)
 		return -FI_EOPBADSTATE;
 	if (flags & ~(POST_FLAGS | FI_REMOTE_CQ_DATA))
 		return -FI_EBADFLAGS;
-	asked->path = sim_av_path(ep->av, address);
-	if (!asked->path)
+	op->path = sim_av_path(ep->av, address);
+	if (!op->path)
 		return -FI_EINVAL;
-	if (asked->bytes > domain->config.message_bytes)
+	if (op->bytes > domain->config.message_bytes)
 		return -FI_EMSGSIZE;
 	if (!ep->free.count)
 		ret = -FI_EAGAIN;
 	else if (atomic_load_explicit(&nic->attention, memory_order_acquire) &
 		 SIM_ATTENTION_POST)
-		ret = sim_nic_post(nic, (enum sim_kind) asked->kind,
-				   &asked->verdict);
+		ret = sim_nic_post(nic, (enum sim_kind) op->kind, &op->verdict);
 	if (ret) {
 		sim_count(&domain->counters, SIM_AGAIN, 1);
 		return ret;
 	}
-	asked->completes = !ep->tx_selective || (flags & FI_COMPLETION);
-	asked->immediate = !!(flags & FI_REMOTE_CQ_DATA);
-	asked->data &= UINT32_MAX; /* cq_data_size */
+	op->completes = !ep->tx_selective || (flags & FI_COMPLETION);
+	op->immediate = !!(flags & FI_REMOTE_CQ_DATA);
 	if (domain->config.paced)
-		asked->due_ns = post_due(ep, asked);
-	asked->path->user_count++;
-	at = sim_row_pop(&ep->free);
-	ep->ops[at] = *asked;
-	sim_row_push(&ep->pending, at);
-	sim_count(&domain->counters, counts[asked->kind], 1);
+		op->due_ns = post_due(ep, op);
+	op->path->user_count++;
+	sim_row_push(&ep->pending, sim_row_last(&ep->free));
+	ep->free.count--;
+	sim_count(&domain->counters, counts[op->kind], 1);
 	return 0;
 }
 
 static ssize_t post_rma(struct fid_ep *fid, enum sim_kind kind,
 			const struct fi_msg_rma *msg, uint64_t flags)
 {
-	struct sim_op op = {
-		.context = msg->context,
-		.kind = (uint8_t) kind,
-		.iov_count = (uint8_t) msg->iov_count,
-		.data = msg->data,
-	};
-	int ret;
+	struct sim_ep *ep = post_ep(fid);
+	struct sim_op *op =
+		post_prepare(ep, kind, msg->context, msg->data, msg->iov_count);
+	int ret = post_gather(msg->msg_iov, msg->desc, msg->iov_count, op->iov,
+			      &op->bytes);
 
-	if (msg->rma_iov_count > 1)
-		return -FI_EINVAL;
-	ret = post_gather(msg->msg_iov, msg->desc, msg->iov_count, op.iov,
-			  &op.bytes);
 	if (ret)
 		return ret;
-	if (msg->rma_iov_count) {
-		if (msg->rma_iov->len != op.bytes)
-			return -FI_EINVAL;
-		op.address = msg->rma_iov->addr;
-		op.key = msg->rma_iov->key;
-	} else if (op.bytes) {
+	if (msg->rma_iov_count > 1 || (op->bytes && !msg->rma_iov_count))
 		return -FI_EINVAL;
+	if (msg->rma_iov_count) {
+		if (msg->rma_iov->len != op->bytes)
+			return -FI_EINVAL;
+		op->address = msg->rma_iov->addr;
+		op->key = msg->rma_iov->key;
 	}
-	return post(post_ep(fid), &op, msg->addr, flags);
+	return post(ep, op, msg->addr, flags);
 }
 
 static ssize_t post_message(struct fid_ep *fid, const struct fi_msg *msg,
 			    uint64_t flags)
 {
-	struct sim_op op = {
-		.context = msg->context,
-		.kind = SIM_SEND,
-		.iov_count = (uint8_t) msg->iov_count,
-		.data = msg->data,
-	};
-	int ret = post_gather(msg->msg_iov, msg->desc, msg->iov_count, op.iov,
-			      &op.bytes);
+	struct sim_ep *ep = post_ep(fid);
+	struct sim_op *op = post_prepare(ep, SIM_SEND, msg->context, msg->data,
+					 msg->iov_count);
+	int ret = post_gather(msg->msg_iov, msg->desc, msg->iov_count, op->iov,
+			      &op->bytes);
 
-	return ret ? ret : post(post_ep(fid), &op, msg->addr, flags);
+	return ret ? ret : post(ep, op, msg->addr, flags);
 }
 
 static ssize_t rma_readmsg(struct fid_ep *fid, const struct fi_msg_rma *msg,
