@@ -14,6 +14,7 @@ import pytest
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 DEMO = EXAMPLES / "random_fill.py"
+SIMULATED = EXAMPLES / "simulated_nics.py"  # which has a provider of its own
 
 QUICK = {DEMO.name: ["--pages", "200", "--page-bytes", "4096", "--repeat", "3"]}
 
@@ -24,11 +25,20 @@ def run(example: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-@pytest.mark.parametrize("name", sorted(path.name for path in EXAMPLES.glob("*.py")))
+@pytest.mark.parametrize(
+    "name", sorted(path.name for path in EXAMPLES.glob("*.py") if path != SIMULATED)
+)
 def test_it_runs(name: str, provider: str) -> None:
     done = run(EXAMPLES / name, "--provider", provider, *QUICK.get(name, []))
     assert done.returncode == 0, done.stderr
     assert done.stdout
+
+
+def test_the_simulated_nics() -> None:
+    done = run(SIMULATED)
+    assert done.returncode == 0, done.stderr
+    assert "FI_EIO" in done.stdout
+    assert "1048576 bytes written" in done.stdout
 
 
 @pytest.mark.parametrize(

@@ -285,7 +285,7 @@ def too_late() -> None:
     """libfabric was used before."""
 
     async def main() -> None:
-        async with Fabric(provider="tcp", source="127.0.0.1"):
+        async with Fabric(provider="shm"):
             pass
 
     run(main())

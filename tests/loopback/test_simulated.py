@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -10,6 +11,20 @@ import pytest
 
 PROGRAMS = Path(__file__).with_name("simulated.py")
 LIMIT_S = 18.0
+SYSTEM = sorted(Path("/usr/lib").glob("*-linux-gnu/libfabric.so.1"))
+
+
+def run(program: str, **environment: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-X", "dev", "-W", "error", str(PROGRAMS), program],
+        check=False,
+        capture_output=True,
+        env={**os.environ, **environment},
+        stdin=subprocess.DEVNULL,
+        text=True,
+        timeout=LIMIT_S,
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", ""), done.stderr
 
 
 @pytest.mark.parametrize(
@@ -29,12 +44,10 @@ LIMIT_S = 18.0
     ],
 )
 def test_simulated_nics(program: str) -> None:
-    done = subprocess.run(
-        [sys.executable, "-X", "dev", "-W", "error", str(PROGRAMS), program],
-        check=False,
-        capture_output=True,
-        stdin=subprocess.DEVNULL,
-        text=True,
-        timeout=LIMIT_S,
-    )
-    assert (done.returncode, done.stdout, done.stderr) == (0, "", ""), done.stderr
+    run(program)
+
+
+@pytest.mark.skipif(not SYSTEM, reason="no libfabric is installed on this system")
+@pytest.mark.parametrize("program", ["order", "too_late", "manners"])
+def test_the_systems_libfabric(program: str) -> None:
+    run(program, FABRICIO_LIBFABRIC=str(SYSTEM[0]))
