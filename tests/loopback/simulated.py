@@ -97,8 +97,15 @@ async def opened(near: int = 0, far: int = 1, **options: Any) -> AsyncIterator[P
         yield Pair(near_fabric, far_fabric, a, b, source, target, local, remote)
 
 
+def new_loop() -> asyncio.AbstractEventLoop:
+    loop = asyncio.SelectorEventLoop()
+    loop.slow_callback_duration = 3600.0  # how busy the machine is does not matter here
+    return loop
+
+
 def run(coroutine: Coroutine[Any, Any, None]) -> None:
-    asyncio.run(coroutine)
+    with asyncio.Runner(loop_factory=new_loop) as runner:
+        runner.run(coroutine)
 
 
 def order() -> None:
