@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING, Any
 from fabricio.codec import Bytes, ValueCodec
 from fabricio.control import QUESTIONS, Control
 from fabricio.errors import ClosedResourceError, RemoteProtocolError
-from fabricio.events import MessageReceived, PeerClosed, PeerError, WindowOpened
+from fabricio.events import PeerClosed, PeerError, WindowOpened
 from fabricio.frames import (
     CLOSE,
     CREDIT,
@@ -42,21 +42,18 @@ from fabricio.frames import (
     LAST,
     MAX_ERROR_BYTES,
     MIN_CHARGE_BYTES,
-    MIN_FRAGMENT_BYTES,
     MIN_FRAME_BYTES,
-    NOTIFY,
     EarlyFrames,
     Frame,
     refuse,
 )
+from fabricio.incoming import Incoming, credit_threshold
 from fabricio.outgoing import Outgoing
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from fabricio.events import Event
-
-_ALL_FLAGS = FIRST | LAST | NOTIFY
 
 
 class MessageStream:
@@ -90,7 +87,6 @@ class MessageStream:
         """
         if frame_bytes < MIN_FRAME_BYTES:
             raise ValueError(f"frame_bytes={frame_bytes} is less than {MIN_FRAME_BYTES}")
-        largest_charge = max(max_message_bytes, MIN_CHARGE_BYTES)
         least = max_message_bytes + MIN_CHARGE_BYTES
         if min(send_window_bytes, receive_window_bytes) < least:
             raise ValueError(
@@ -102,7 +98,6 @@ class MessageStream:
             max_message_bytes=max_message_bytes, pack_default=pack_default, ext_hook=ext_hook
         )
         self._frame_bytes = frame_bytes
-        self._max_message_bytes = max_message_bytes
         # Sending.
         self._out = Outgoing(frame_bytes=frame_bytes, window_bytes=send_window_bytes)
         self._sequence = 0
@@ -112,31 +107,25 @@ class MessageStream:
         self._closed = False
         self._failed = False
         # Receiving.
-        self._receive_window = receive_window_bytes
+        self._in = Incoming(
+            self._codec, max_message_bytes=max_message_bytes, window_bytes=receive_window_bytes
+        )
         self._expected = 0
         self._early = EarlyFrames(
             # DATA by M5, CREDIT by M3, then the other six types, one of each by M4.
             limit_count=receive_window_bytes // MIN_CHARGE_BYTES
-            + send_window_bytes // _credit_threshold(send_window_bytes, largest_charge)
+            + send_window_bytes // credit_threshold(send_window_bytes, max_message_bytes)
             + 6,
             limit_bytes=receive_window_bytes + MAX_ERROR_BYTES,
         )
-        self._parts: bytearray | None = None  # of a message whose last frame is still to come
-        self._parts_announced: tuple[int, int | None] = (0, None)  # total bytes and transfer
-        self._received_charge = 0
-        self._consumed_charge = 0
-        self._announced_charge = 0
-        self._threshold = _credit_threshold(receive_window_bytes, largest_charge)
-        self._peer_closed = False
         self._peer_failed = False
         self._broken: str | None = None
 
     def __repr__(self) -> str:
         """Say what is queued, under way and unread."""
         return (
-            f"<MessageStream {self._out!r} "
-            f"unread={self._received_charge - self._consumed_charge}/{self._receive_window} "
-            f"early={len(self._early)} duplicates={self.duplicate_count}>"
+            f"<MessageStream {self._out!r} {self._in!r} early={len(self._early)} "
+            f"duplicates={self.duplicate_count}>"
         )
 
     @property
@@ -283,9 +272,7 @@ class MessageStream:
         Raises:
             ValueError: more than what was received.
         """
-        if not 0 <= charge <= self._received_charge - self._consumed_charge:
-            raise ValueError(f"charge={charge} was not received, or was consumed before")
-        self._consumed_charge += charge
+        self._in.consume(charge)
         return self._credit_due()
 
     def flush(self) -> int:
@@ -345,13 +332,13 @@ class MessageStream:
         self._error_due = text.encode("utf-8", "replace")[:MAX_ERROR_BYTES]
 
     def _credit_due(self) -> bool:
-        owed = self._consumed_charge - self._announced_charge
-        return owed >= self._threshold and not self._peer_closed and not self._failed
+        return self._in.credit_due and not self._failed
 
     def _header(self, kind: int, flags: int, total: int, transfer: int) -> bytes:
         sequence = self._sequence
         self._sequence = sequence + 1
-        self._announced_charge = consumed = self._consumed_charge
+        incoming = self._in
+        incoming.announced_charge = consumed = incoming.consumed_charge
         return HEADER.pack(kind, flags, 0, total, sequence, consumed, transfer)
 
     def _process(self, header: tuple[int, ...], data: Bytes, events: list[Event]) -> None:
@@ -370,7 +357,7 @@ class MessageStream:
             refuse(f"a frame with {reserved} in its reserved field, or one after its ERROR frame")
         body = memoryview(data)[HEADER.size :]
         if kind == DATA:
-            self._process_data(flags, total, transfer, body, events)
+            self._in.take(flags, total, transfer, body, events)
         elif flags or total != len(body) or (total and kind != ERROR):
             refuse(f"a frame of type {kind} with flags {flags} and {len(body)} bytes")
         elif kind in QUESTIONS:
@@ -378,9 +365,7 @@ class MessageStream:
         elif transfer:
             refuse(f"a frame of type {kind} with transfer {transfer}")
         elif kind == CLOSE:
-            if self._peer_closed or self._parts is not None:
-                refuse("a CLOSE frame twice or within a message")
-            self._peer_closed = True
+            self._in.end()
             events.append(PeerClosed())
         elif kind == ERROR:
             if total > MAX_ERROR_BYTES:
@@ -389,51 +374,3 @@ class MessageStream:
             events.append(PeerError(bytes(body).decode("utf-8", "replace")))
         elif kind != CREDIT:
             refuse(f"a frame of unknown type {kind}")
-
-    def _process_data(
-        self, flags: int, total: int, transfer: int, body: memoryview, events: list[Event]
-    ) -> None:
-        notify = transfer if flags & NOTIFY else None
-        if flags > _ALL_FLAGS or (transfer and notify is None):
-            refuse(f"a data frame with flags {flags} and transfer {transfer}")
-        if flags & FIRST:
-            charge = self._begin(total)
-            if flags & LAST:
-                if len(body) != total:
-                    refuse(f"{len(body)} bytes of a message announced with {total}")
-                events.append(MessageReceived(self._codec.decode(body), charge, notify))
-                return
-            self._parts = bytearray()
-            self._parts_announced = total, notify
-        parts = self._parts
-        if parts is None:
-            refuse("the continuation of a message that has not begun")
-        if (total, notify) != self._parts_announced:
-            refuse("a continuation that contradicts the beginning of its message")
-        parts += body
-        if flags & LAST:
-            if len(parts) != total:
-                refuse(f"{len(parts)} bytes of a message announced with {total}")
-            self._parts = None
-            charge = max(total, MIN_CHARGE_BYTES)
-            events.append(MessageReceived(self._codec.decode(parts), charge, notify))
-        elif len(parts) >= total or len(body) < MIN_FRAGMENT_BYTES:
-            refuse(f"{len(parts)} of {total} bytes of a message in frames of a wrong size")
-
-    def _begin(self, total: int) -> int:
-        """Take a message's charge out of the window, and return it."""
-        if self._parts is not None or self._peer_closed:
-            refuse("the beginning of a message within another, or after its CLOSE frame")
-        if not 0 < total <= self._max_message_bytes:
-            refuse(f"a message of {total} bytes, not of 1 to {self._max_message_bytes}")
-        charge = total if total > MIN_CHARGE_BYTES else MIN_CHARGE_BYTES  # noqa: FURB136  # max() is slow
-        self._received_charge += charge
-        unread = self._received_charge - self._consumed_charge
-        if unread > self._receive_window:
-            refuse(f"{unread} bytes of messages into a window of {self._receive_window}")
-        return charge
-
-
-def _credit_threshold(window_bytes: int, largest_charge: int) -> int:
-    """Charge at which a receiver with this window owes a CREDIT frame (M3)."""
-    return min(window_bytes // 4, window_bytes - largest_charge)

@@ -829,6 +829,6 @@ def test_repr_shows_the_live_state() -> None:
     a.receive(frame())
     a.receive(frame(sequence=2))
     assert repr(a) == (
-        "<MessageStream <Outgoing queued=1 (503 bytes) outstanding=0/16384> unread=256/16384 "
-        "early=1 duplicates=0>"
+        "<MessageStream <Outgoing queued=1 (503 bytes) outstanding=0/16384> "
+        "<Incoming unread=256/16384> early=1 duplicates=0>"
     )
