@@ -10,8 +10,8 @@ from fabricio.testing import SimulatedNics
 async def main(nics: SimulatedNics) -> None:
     """Write twice: the first fails as scripted, the second succeeds."""
     async with (
-        Fabric(provider="sim", domain=nics.domains[0]) as near,
-        Fabric(provider="sim", domain=nics.domains[1]) as far,
+        Fabric(provider="sim", nics=[nics.domains[0]]) as near,
+        Fabric(provider="sim", nics=[nics.domains[1]]) as far,
     ):
         async with far.listen() as listener:
             to_far = await near.connect(far.address)

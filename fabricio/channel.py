@@ -298,13 +298,13 @@ class Channel:
 
     def lane_failed(self, lane: int, completion: Completion) -> None:
         """Say that a NIC is not used for this peer any more."""
-        engine = self.engine
-        nic = engine.plans[completion.worker].nics[lane]
+        failure = completion.failure
         _LOG.warning(
-            "NIC %s no longer reaches peer %d, and others take its pages: %s",
-            nic,
+            "NIC %s failed on the way to peer %d; its other NICs take over: %s %s",
+            self.engine.plans[completion.worker].nics[lane],
             self.peer,
-            engine.error(completion, "write"),
+            errno_name(completion.status),
+            failure.text if failure else "",
         )
 
     def peer_failed(self, completion: Completion) -> None:

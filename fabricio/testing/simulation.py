@@ -66,7 +66,7 @@ class NicStatistics:
 class SimulatedNics:
     """NICs that exist in this process only: `with SimulatedNics(count=4) as nics`.
 
-    Inside, `Fabric(provider="sim")` opens them, by name with `domain=nics.domains[2]`. For tests
+    Inside, `Fabric(provider="sim")` opens them, by name with `nics=[nics.domains[2]]`. For tests
     and benchmarks, never for work: all that moves is moved by memcpy.
 
     libfabric looks for providers once in a process, so the first one must be entered before the
@@ -197,7 +197,7 @@ class SimulatedNics:
 
     @property
     def domains(self) -> tuple[str, ...]:
-        """Name of each NIC, as libfabric has it, for `Fabric(domain=...)`."""
+        """Name of each NIC, as libfabric has it, for `Fabric(nics=...)`."""
         return tuple(f"{PROVIDER}{nic}-rdm" for nic in range(self._count))
 
     def fail(

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import logging
 import os
 import sys
 import time
@@ -37,7 +38,7 @@ from fabricio import (
 from fabricio.testing import SimulatedNics, check_endpoint_pair
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Coroutine
+    from collections.abc import AsyncIterator, Coroutine, Sequence
 
 PAGE_BYTES, PAGE_COUNT = 4096, 512
 
@@ -78,13 +79,19 @@ class Pair:
 
 
 @asynccontextmanager
-async def opened(near: int = 0, far: int = 1, **options: Any) -> AsyncIterator[Pair]:  # noqa: ANN401  (FabricOptions types them)
+async def opened(
+    near: Sequence[int] = (0,),
+    far: Sequence[int] = (1,),
+    workers: tuple[int | None, int | None] = (None, None),
+    **options: Any,  # noqa: ANN401  (FabricOptions types them)
+) -> AsyncIterator[Pair]:
+    options = {"provider": "sim", "merge": False, "pin": False, **options}
     async with AsyncExitStack() as stack:
         near_fabric, far_fabric = [
             await stack.enter_async_context(
-                Fabric(provider="sim", domain=f"sim{nic}-rdm", merge=False, **options)
+                Fabric(nics=[f"sim{nic}-rdm" for nic in nics], workers=count, **options)
             )
-            for nic in (near, far)
+            for nics, count in ((near, workers[0]), (far, workers[1]))
         ]
         async with far_fabric.listen() as listener:
             a = await near_fabric.connect(far_fabric.address)
@@ -106,6 +113,23 @@ def new_loop() -> asyncio.AbstractEventLoop:
 def run(coroutine: Coroutine[Any, Any, None]) -> None:
     with asyncio.Runner(loop_factory=new_loop) as runner:
         runner.run(coroutine)
+
+
+class Log(logging.Handler):
+    """What fabricio logs from now on, and nobody else gets."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.records: list[logging.LogRecord] = []
+        logger = logging.getLogger("fabricio")
+        logger.handlers, logger.propagate = [self], False
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.records.append(record)
+
+    @property
+    def text(self) -> str:
+        return "\n".join(record.getMessage() for record in self.records)
 
 
 def order() -> None:
@@ -275,7 +299,7 @@ def statistics() -> None:
     """Both sides count the same."""
 
     async def main(nics: SimulatedNics) -> None:
-        async with opened(2, 31) as pair:
+        async with opened([2], [31]) as pair:
             await pair.write_pages()
             near, far = nics.statistics(2), nics.statistics(31)
             assert near.writes_posted == far.immediates == PAGE_COUNT
@@ -286,6 +310,104 @@ def statistics() -> None:
     with SimulatedNics(32, pci="p5") as nics:
         assert nics.domains[31] == "sim31-rdm"
         run(main(nics))
+
+
+def lanes() -> None:
+    """Many NICs, whatever the order and however they are dealt over workers: every byte is right,
+    every notification comes once and after its data."""
+
+    async def main(nics: SimulatedNics, workers: tuple[int, int]) -> None:
+        near, far = range(8), range(8, 16)
+        async with opened(near, far, workers, stripe_bytes=4096) as pair:
+            assert sum(pair.near.attributes.lane_counts) == len(near)
+            await check_endpoint_pair(pair.a, pair.b)
+            before = [nics.statistics(nic).writes_posted for nic in near]
+            for seed in range(8):
+                await pair.write(seed)
+            posted = [nics.statistics(nic).writes_posted for nic in near]
+            shares = [now - then for now, then in zip(posted, before, strict=True)]
+            assert sum(shares) == 8 * PAGE_COUNT // 2
+            # Workers take what they can get; the lanes of one worker have turns.
+            assert workers != (1, 1) or min(shares) > 0, shares
+            transfers = [
+                pair.a.write_pages(
+                    pair.local, part, pair.remote, part, page_bytes=PAGE_BYTES, notify=number
+                )
+                for number, part in enumerate(np.array_split(np.arange(PAGE_COUNT), 16))
+            ]
+            for number, part in enumerate(np.array_split(np.arange(PAGE_COUNT), 16)):
+                assert await pair.b.recv() == number
+                where = slice(part[0] * PAGE_BYTES, (part[-1] + 1) * PAGE_BYTES)
+                assert (pair.target[where] == pair.source[where]).all()
+            assert [await transfer for transfer in transfers] == [32 * PAGE_BYTES] * 16
+
+    with SimulatedNics(16, order="random", seed=9) as nics:
+        for workers in ((1, 1), (4, 4), (8, 2), (1, 8), (3, 5)):
+            run(main(nics, workers))
+
+
+def lane_down() -> None:
+    """A NIC of several goes down, on either side: the others take its pages, and its messages."""
+
+    async def main(nics: SimulatedNics, broken: int) -> None:
+        near, far = range(4), range(4, 8)
+        async with opened(near, far, (1, 1), stripe_bytes=4096, peer_timeout_s=5.0) as pair:
+            log = Log()
+            await pair.write(1)
+            nics.down(broken)
+            for seed in range(2, 6):
+                await pair.write(seed)
+                random = np.random.default_rng(seed)
+                pair.source[:] = random.integers(0, 256, len(pair.source), np.uint8)
+                await pair.a.write(pair.local, pair.remote, notify={"seed": seed})
+                assert await pair.b.recv() == {"seed": seed}
+                assert (pair.target == pair.source).all()
+                pair.source[:] = 0
+                assert await pair.a.read(pair.local, pair.remote) == len(pair.source)
+                assert (pair.target == pair.source).all()
+            await check_endpoint_pair(pair.a, pair.b)
+            near_counts, far_counts = pair.near.statistics(), pair.far.statistics()
+            failed = near_counts.lanes_failed + far_counts.lanes_failed
+            assert 1 <= failed <= 2  # once a side
+            assert len(log.records) == failed
+            assert f"NIC sim{broken}-rdm" in log.text or f"NIC sim{(broken + 4) % 8}" in log.text
+            for nic in near:
+                nics.down(nic)
+            with pytest.raises(PeerLostError):
+                await pair.write_pages()
+        nics.heal()
+
+    for order_ in ("posted", "random"):
+        for broken in (0, 2, 4, 6):
+            with SimulatedNics(8, order=order_, seed=broken) as nics:
+                run(main(nics, broken))
+
+
+def lane_errors() -> None:
+    """Operations of some NICs fail at random moments as if the link were down: nothing is lost."""
+
+    async def main(nics: SimulatedNics, seed: int) -> None:
+        random = np.random.default_rng(seed)
+        near, far = range(4), range(4, 8)
+        async with opened(near, far, (1, 1), stripe_bytes=4096, peer_timeout_s=5.0) as pair:
+            log = Log()
+            for nic in random.permutation(4)[:3]:
+                kind: Any = ("write", "send", "rma")[random.integers(3)]
+                nics.fail(int(nic), int(random.integers(60)), kind=kind, code=errno.EHOSTUNREACH)
+            for number in range(12):
+                pair.source[:] = random.integers(0, 256, len(pair.source), np.uint8)
+                await pair.write_pages()
+                assert (pair.target == pair.source).all()
+                await pair.b.send(number)
+                assert await pair.a.recv() == number
+                await pair.a.write(pair.local, pair.remote, notify=number)
+                assert await pair.b.recv() == number
+            await check_endpoint_pair(pair.a, pair.b)
+            assert len(log.records) == pair.near.statistics().lanes_failed > 0
+
+    for seed in range(20):
+        with SimulatedNics(8, order="random", seed=seed) as nics:
+            run(main(nics, seed))
 
 
 def too_late() -> None:
