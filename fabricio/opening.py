@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, TypeVar
 from fabricio._ffi import native
 from fabricio.engine import Engine
 from fabricio.errors import FabricError, FabricioError, NoProviderError
+from fabricio.nics import PROVIDER_VARIABLE, provider_names
 from fabricio.placement import WorkerPlan, plan_workers
-from fabricio.topology import PROVIDER_VARIABLE, Topology, provider_names
+from fabricio.topology import Topology
 
 if TYPE_CHECKING:
     import asyncio

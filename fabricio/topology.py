@@ -6,44 +6,26 @@ where on PCI they are. `fabricio.grouping` makes groups of both, `fabricio.place
 
 from __future__ import annotations
 
-import json
-import os
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
+from typing import TYPE_CHECKING, Literal, Self
 
 from fabricio._ffi import native
 from fabricio._ffi.check import check, error_from
-from fabricio.errors import FabricError, NoProviderError, OptionsError
+from fabricio._ffi.listing import read_rows
+from fabricio.errors import OptionsError
 from fabricio.grouping import find_gpus, group_devices, locate
-from fabricio.hardware import (
-    Core,
-    Machine,
-    Nic,
-    NumaNode,
-    PciAddress,
-    PciObject,
-    is_host_only,
-)
+from fabricio.hardware import Core, Machine, NumaNode, PciAddress, PciObject
 from fabricio.hwloc_xml import MAX_BYTES, sanitize
+from fabricio.nics import list_nics, nic_from_note, nic_to_note, of_provider
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
-    from fabricio._ffi._native import FFI, Array, FabError, FabNic, FabPci, Lib, Pointer
+    from fabricio._ffi._native import FFI, FabError, FabPci, Lib
     from fabricio._ffi._native import Topology as Handle
-    from fabricio.hardware import Gpu, Group
+    from fabricio.hardware import Gpu, Group, Nic
 
-_T = TypeVar("_T")
-_R = TypeVar("_R")
-
-PROVIDER_VARIABLE = "FABRICIO_PROVIDER"
-# As `Fabric` tries them where nobody names one, and the layer that old libfabrics need.
-_AUTOMATIC = ("efa", "verbs", "tcp")
-_LAYERED = ("verbs", "tcp")
-_LAYER = ";ofi_rxm"
-
-_FIRST_CAPACITY = 256
 _KINDS: tuple[Literal["host", "bridge", "device"], ...] = ("host", "bridge", "device")
 
 
@@ -86,13 +68,13 @@ class Topology:
         ffi, lib = native()
         with _Handle(ffi, lib, None if xml is None else Path(xml)) as handle:
             machine = handle.machine()
-            noted = [_from_note(note) for note in handle.notes()]
+            noted = [nic_from_note(note) for note in handle.notes()]
             if noted:
-                nics = _of_provider(noted, provider)
+                nics = of_provider(noted, provider)
             else:
                 nics = list_nics(provider)
                 for nic in nics:
-                    handle.note(_to_note(nic))
+                    handle.note(nic_to_note(nic))
             return cls.from_records(machine, nics, xml=handle.xml())
 
     @classmethod
@@ -131,172 +113,6 @@ class Topology:
         Path(path).write_text(self.xml, encoding="utf-8")
 
 
-def list_nics(provider: str | None = None) -> tuple[Nic, ...]:
-    """Ask libfabric for the NICs of one provider that fabricio can open.
-
-    Args:
-        provider: its exact name; None: as `Topology.discover`.
-
-    Returns: at least one, in libfabric's order, the best first.
-    Raises: NoProviderError: there is none; FabricError: fi_getinfo(3) failed; NoLibfabricError.
-    Thread: any, but not the event loop.
-    Source: fi_getinfo(3), fi_nic(3).
-    """
-    asked = provider or os.environ.get(PROVIDER_VARIABLE) or None
-    for name in provider_names(asked):
-        try:
-            found = _merge(_rows_of(name))
-        except FabricError:
-            if asked is not None:
-                raise
-            continue
-        if found:
-            return found
-    what = f"provider {asked!r} offers no" if asked else f"none of {', '.join(_AUTOMATIC)} offers a"
-    raise NoProviderError(
-        f"{what} NIC here that fabricio can open; run `fabricio info` to see what libfabric "
-        f"offers, and choose with provider= or {PROVIDER_VARIABLE}"
-    )
-
-
-def provider_names(asked: str | None) -> list[str]:
-    """Say which providers to try, in order.
-
-    Args:
-        asked: an exact name; None: those of hardware, then tcp. Not shm: it reaches this host only.
-    """
-    names = (asked,) if asked is not None else _AUTOMATIC
-    return [full for n in names for full in ((n, n + _LAYER) if n in _LAYERED else (n,))]
-
-
-def _rows_of(provider: str) -> list[Nic]:
-    """One NIC for each row that is usable."""
-    ffi, lib = native()
-    name = provider.encode()
-
-    def new(capacity: int) -> Array[FabNic]:
-        return ffi.new("struct fab_nic[]", capacity)
-
-    return [
-        nic
-        for nic in _read(
-            ffi,
-            new,
-            lambda *to: lib.fab_nic_list(name, *to),
-            lambda row: _nic(ffi, row) if row.usable else None,
-            "fi_getinfo",
-        )
-        if nic is not None
-    ]
-
-
-def _nic(ffi: FFI, row: FabNic) -> Nic:
-    pci = PciAddress(row.pci_domain, row.pci_bus, row.pci_device, row.pci_function)
-    source = ffi.string(row.source).decode()
-    return Nic(
-        domain=ffi.string(row.domain).decode(),
-        provider=ffi.string(row.provider).decode(),
-        pci=pci if row.is_pci else None,
-        bits_per_s=row.bits_per_s,
-        up=not row.is_down,
-        addresses=(source,) if source else (),
-    )
-
-
-def _merge(rows: Sequence[Nic]) -> tuple[Nic, ...]:
-    """Make one NIC of all rows with the same domain."""
-    merged: dict[str, Nic] = {}
-    for row in rows:
-        first = merged.get(row.domain, row)
-        merged[row.domain] = Nic(
-            domain=first.domain,
-            provider=first.provider,
-            pci=first.pci or row.pci,
-            bits_per_s=max(first.bits_per_s, row.bits_per_s),
-            up=first.up and row.up,
-            addresses=tuple(dict.fromkeys((*first.addresses, *row.addresses))),
-        )
-    return tuple(merged.values())
-
-
-def _to_note(nic: Nic) -> str:
-    """Write a NIC into a line that XML can carry."""
-    return json.dumps(
-        {
-            "domain": nic.domain,
-            "provider": nic.provider,
-            "pci": None if nic.pci is None else str(nic.pci),
-            "bits_per_s": nic.bits_per_s,
-            "up": nic.up,
-            "addresses": nic.addresses,
-        }
-    )
-
-
-def _from_note(note: str) -> Nic:
-    """Read what `_to_note` wrote.
-
-    Raises: OptionsError: it is something else.
-    """
-    try:
-        fields: Any = json.loads(note)
-        pci = fields["pci"]
-        nic = Nic(
-            domain=fields["domain"],
-            provider=fields["provider"],
-            pci=None if pci is None else PciAddress.parse(pci),
-            bits_per_s=fields["bits_per_s"],
-            up=fields["up"],
-            addresses=tuple(fields["addresses"]),
-        )
-        texts = (nic.domain, nic.provider, *nic.addresses)
-        sane = all(isinstance(text, str) and text.isprintable() and text for text in texts)
-        sane = sane and type(nic.up) is bool and type(nic.bits_per_s) is int
-        sane = sane and 0 <= nic.bits_per_s < 1 << 64
-        if not sane:
-            raise ValueError("a value of another kind")
-        for address in nic.addresses:
-            is_host_only(address)  # refuses what is no address
-    except (ValueError, TypeError, KeyError, RecursionError) as error:
-        raise OptionsError(
-            f"the XML file has a note on a NIC that cannot be read ({error!r}): {note[:80]!r}; "
-            "export it again with `fabricio topo --xml`"
-        ) from error
-    return nic
-
-
-def _of_provider(nics: Sequence[Nic], provider: str | None) -> tuple[Nic, ...]:
-    """The NICs in a file that belong to one provider."""
-    if provider is None:
-        return tuple(nics)
-    names = provider_names(provider)
-    found = tuple(nic for nic in nics if nic.provider in names)
-    if not found:
-        there = ", ".join(dict.fromkeys(nic.provider for nic in nics))
-        raise NoProviderError(f"the XML file has no NIC of provider {provider!r}, only of {there}")
-    return found
-
-
-def _read(
-    ffi: FFI,
-    new: Callable[[int], Array[_T]],
-    fill: Callable[[Array[_T], int, Pointer[int]], int],
-    make: Callable[[_T], _R],
-    call: str,
-) -> list[_R]:
-    """Call a function that lists rows, again if there are more than there was room for.
-
-    The rows themselves go with the array that they are in, so something is made of each.
-    """
-    count = ffi.new("uint32_t *", _FIRST_CAPACITY)
-    while True:
-        capacity = count[0]
-        rows = new(capacity)
-        check(fill(rows, capacity, count), call)
-        if count[0] <= capacity:
-            return [make(rows[i]) for i in range(count[0])]
-
-
 class _Handle:
     """An open `struct fab_topology`."""
 
@@ -332,21 +148,21 @@ class _Handle:
     def machine(self) -> Machine:
         """Read all records."""
         ffi, lib, handle = self._ffi, self._lib, self._handle
-        nodes = _read(
+        nodes = read_rows(
             ffi,
             lambda capacity: ffi.new("struct fab_numa_node[]", capacity),
             lambda *to: lib.fab_topology_nodes(handle, *to),
             lambda row: NumaNode(row.node, row.memory_bytes, row.cpu_count),
             "hwloc_bitmap_alloc",
         )
-        cores = _read(
+        cores = read_rows(
             ffi,
             lambda capacity: ffi.new("struct fab_core[]", capacity),
             lambda *to: lib.fab_topology_cores(handle, *to),
             lambda row: Core(row.cpu, _known(row.node)),
             "hwloc_bitmap_alloc",
         )
-        pcis = _read(
+        pcis = read_rows(
             ffi,
             lambda capacity: ffi.new("struct fab_pci[]", capacity),
             lambda *to: lib.fab_topology_pcis(handle, *to),

@@ -18,7 +18,7 @@ LAYERS = (
     ("errors", "options", "waiting"),
     ("hardware",),
     ("_ffi", "statistics", "address", "buffers", "pages", "frames", "codec", "descriptor"),
-    ("completion", "grouping", "hwloc_xml"),
+    ("completion", "grouping", "hwloc_xml", "nics"),
     ("topology", "placement"),
     ("messages", "events", "control", "outgoing", "incoming", "handshake"),
     ("engine", "transfer", "revocation", "memory", "remote"),

@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from fabricio import topology as module
+from fabricio import nics as module
 from fabricio._ffi import native
 from fabricio.errors import FabricError, NoProviderError, OptionsError
 from fabricio.hardware import Machine, PciAddress
-from fabricio.topology import Topology, list_nics
+from fabricio.nics import list_nics
+from fabricio.topology import Topology
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -178,7 +179,7 @@ def discover_with_note(p5_xml: Path, tmp_path: Path, note: str) -> Topology:
 
 def test_notes_are_json_lines(p5: Topology) -> None:
     assert p5.xml.count('<info name="fabricio"') == 32
-    assert json.loads(module._to_note(p5.nics[0]))["pci"] == "0000:4f:00.0"
+    assert json.loads(module.nic_to_note(p5.nics[0]))["pci"] == "0000:4f:00.0"
 
 
 def test_records_have_no_xml(tmp_path: Path) -> None:
