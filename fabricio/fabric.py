@@ -138,7 +138,9 @@ class Fabric:
             struct, refused_hellos=self._acceptor.refused_count, duplicate_frames=duplicates
         )
 
-    async def register(self, obj: object, access: Access = "rw") -> MemoryRegion:
+    async def register(
+        self, obj: object, access: Access = "rw", *, spread: bool = True
+    ) -> MemoryRegion:
         """Register memory, for transfers from here and, as far as allowed, from peers.
 
         Args:
@@ -146,6 +148,9 @@ class Fabric:
                 CPU tensor; any shape and dtype, at least one byte. It stays exported.
             access: what may be granted to peers at most: "r", "w", "rw" or "" for nothing. Read-
                 only objects need "r" or "".
+            spread: True: all workers move it. False: only those on the NUMA node of its first
+                byte, so that it leaves alone the link between nodes; a transfer needs workers
+                that have both sides.
 
         Returns: the region; closed by its `deregister`, by `async with`, or with the Fabric.
         Raises: RegionError: no memory, not contiguous, empty, or read-only with "w" in `access`;
@@ -154,7 +159,7 @@ class Fabric:
         Cancellation: the registration is undone, later; nobody waits for it then.
         Thread: event loop only.   Source: fi_mr(3).
         """
-        return await MemoryRegion.register(self._usable(), obj, access)
+        return await MemoryRegion.register(self._usable(), obj, access, spread=spread)
 
     async def connect(self, target: Address | str) -> Endpoint:
         """Connect to a peer that listens, or will within `connect_timeout_s`.

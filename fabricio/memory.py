@@ -10,6 +10,7 @@ from fabricio._ffi.check import check
 from fabricio.buffers import describe
 from fabricio.descriptor import READ, WRITE, Descriptor
 from fabricio.errors import FabricioError, LocalProtocolError, RegionError
+from fabricio.placement import workers_for_node
 from fabricio.revocation import Revocation
 from fabricio.waiting import Once
 
@@ -120,7 +121,7 @@ class MemoryRegion:
 
     path: Literal["direct"] = "direct"
 
-    def __init__(self, engine: Engine, buffer: Buffer, access: int) -> None:
+    def __init__(self, engine: Engine, buffer: Buffer, access: int, *, spread: bool = True) -> None:
         """Ask the engine to register; `Fabric.register` then waits for `opened`."""
         self.engine = engine
         self.address = buffer.address
@@ -138,7 +139,7 @@ class MemoryRegion:
         self._token = engine.reader.expect(self._on_completion)
         out = engine.ffi.new("struct fab_region **")
         key = secrets.randbits(8 * min(engine.attributes.key_bytes, 8))
-        self.workers = (1 << len(engine.address.lane_counts)) - 1
+        self.workers = _workers(engine, buffer.address, spread=spread)
         rc = lib.fab_region_register(
             engine.handle,
             self._token,
@@ -156,7 +157,9 @@ class MemoryRegion:
         engine.dependents.add(self)
 
     @classmethod
-    async def register(cls, engine: Engine, obj: object, access: str) -> Self:
+    async def register(
+        cls, engine: Engine, obj: object, access: str, *, spread: bool = True
+    ) -> Self:
         """Register an object's memory; see `Fabric.register`."""
         bits = _access_bits(access)
         buffer = describe(obj)
@@ -165,7 +168,7 @@ class MemoryRegion:
                 f"this {type(obj).__name__} is read-only, so peers cannot be let write: pass "
                 f'access="r" or access=""'
             )
-        region = cls(engine, buffer, bits)
+        region = cls(engine, buffer, bits, spread=spread)
         try:
             await region._opened.wait()
         except BaseException:
@@ -340,6 +343,15 @@ def slice_bounds(key: slice, length_bytes: int) -> tuple[int, int]:
     if start > stop:
         raise RegionError(f"slice start {start} is behind its stop {stop}")
     return start, stop
+
+
+def _workers(engine: Engine, address: int, *, spread: bool) -> int:
+    """Return the bit mask of the workers that register this memory."""
+    if spread:
+        return (1 << len(engine.plans)) - 1
+    node = engine.lib.fab_memory_node(address)
+    places = workers_for_node(engine.plans, None if node < 0 else node)
+    return sum(1 << place for place in places)
 
 
 def _access_bits(access: str) -> int:

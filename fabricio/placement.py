@@ -129,40 +129,28 @@ def choose_cpus(groups: Sequence[Group], cores: Sequence[Core]) -> tuple[int | N
     return tuple(chosen)
 
 
-def groups_for_node(topology: Topology, node: int | None) -> tuple[Group, ...]:
-    """Tell which groups serve host memory that lives on a NUMA node.
+def workers_for_node(plans: Sequence[WorkerPlan], node: int | None) -> tuple[int, ...]:
+    """Tell which workers serve host memory that lives on a NUMA node.
 
     Memory of one node cannot feed the NICs of all: what crosses to another node's NICs shares the
     link between them, and slows down the traffic that belongs there.
 
     Args:
-        topology: what there is.
+        plans: those of the Fabric.
         node: where the memory is; None: unknown.
 
-    Returns: the node's own groups. Where it has none, those of no known node, else those of the
-        first node that has any. All for memory that is anywhere. Only groups with NICs.
+    Returns: places in `plans`: the node's own workers. Where it has none, those of no known node,
+        else those of the first node that has any. All for memory that is anywhere.
     """
-    groups = [group for group in topology.groups if group.nics]
+    places = range(len(plans))
     if node is None:
-        return tuple(groups)
-    known = sorted({group.numa_node for group in groups if group.numa_node is not None})
+        return tuple(places)
+    known = sorted({plan.numa_node for plan in plans if plan.numa_node is not None})
     for wanted in (node, None, *known[:1]):
-        found = tuple(group for group in groups if group.numa_node == wanted)
+        found = tuple(place for place in places if plans[place].numa_node == wanted)
         if found:
             return found
     return ()
-
-
-def nics_for_node(topology: Topology, node: int | None) -> tuple[str, ...]:
-    """Tell which NICs serve host memory on a NUMA node: those of `groups_for_node`.
-
-    Args:
-        topology: what there is.
-        node: where the memory is; None: unknown.
-
-    Returns: domain names, in the order of the groups.
-    """
-    return tuple(n.domain for group in groups_for_node(topology, node) for n in group.nics)
 
 
 def _own(group: Group, free: dict[int, int | None]) -> int | None:

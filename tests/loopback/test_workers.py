@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from fabricio import ClosedResourceError, Fabric, OptionsError
+from fabricio import ClosedResourceError, Fabric, OptionsError, RegionError
 from fabricio.testing import check_endpoint_pair
 from tests.loopback.conftest import ENDLESS_PAGE_BYTES, Endless, Pair, connect
 
@@ -144,3 +144,29 @@ async def test_a_cpu_that_is_not_there(options: dict[str, Any]) -> None:
 async def test_a_gpu_that_is_not_there(options: dict[str, Any]) -> None:
     with pytest.raises(OptionsError, match="there is no GPU 99"):
         await Fabric(**options, gpus=[99]).__aenter__()
+
+
+async def test_memory_of_one_node(options: dict[str, Any]) -> None:
+    async with open_shaped(options, 2, 2) as pair:
+        array = np.arange(1 << 16, dtype=np.uint8)
+        region = await pair.near.register(array, spread=False)
+        assert region.workers == 0b11  # this host's workers are on its one node, or on none known
+        far = await pair.register_far(len(array))
+        await pair.a.write(region, far.remote)
+        assert np.array_equal(far.array, array)
+        await region.deregister()
+
+
+async def test_no_path_between_the_workers_of_both_sides(
+    options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with open_shaped(options, 2, 2) as pair:
+        monkeypatch.setattr("fabricio.memory.workers_for_node", lambda plans, node: (0,))
+        region = await pair.near.register(bytearray(PAGE_BYTES), spread=False)
+        assert region.workers == 0b01
+        far = await pair.register_far(PAGE_BYTES)
+        await pair.a.write(region, far.remote)
+        far.remote.workers = 0b10
+        with pytest.raises(RegionError, match="no path leads"):
+            pair.a.write(region, far.remote)
+        await pair.works()

@@ -6,7 +6,7 @@ import pytest
 
 from fabricio.errors import OptionsError
 from fabricio.hardware import Core, Machine, Nic, NumaNode, PciAddress, is_host_only
-from fabricio.placement import groups_for_node, nics_for_node, plan_workers
+from fabricio.placement import plan_workers, workers_for_node
 from fabricio.topology import Topology
 
 
@@ -88,15 +88,16 @@ def test_pin(p5: Topology) -> None:
 
 
 def test_host_memory_uses_its_own_node(p5: Topology) -> None:
-    assert [group.numa_node for group in groups_for_node(p5, 1)] == [1] * 4
-    assert len(nics_for_node(p5, 0)) == 16
-    assert len(nics_for_node(p5, None)) == 32
-    assert nics_for_node(p5, 7) == nics_for_node(p5, 0)
+    plans = plan_workers(p5)
+    assert workers_for_node(plans, 0) == (0, 1, 2, 3)
+    assert workers_for_node(plans, 1) == (4, 5, 6, 7)
+    assert workers_for_node(plans, None) == tuple(range(8))
+    assert workers_for_node(plans, 7) == (0, 1, 2, 3)
+    assert workers_for_node(plan_workers(tcp(ETH0), workers=2), 1) == (0, 1)
 
 
 def test_no_group_has_nics() -> None:
     down = tcp(Nic("efa0", "efa", PciAddress(0, 1, 0, 0), up=False))
-    assert groups_for_node(down, 0) == ()
     with pytest.raises(OptionsError, match="no NIC is up: there are efa0"):
         plan_workers(down)
     with pytest.raises(OptionsError, match="link of efa0 is down"):

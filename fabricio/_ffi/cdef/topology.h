@@ -84,6 +84,10 @@ const char *fab_topology_note(const struct fab_topology *topology,
 int fab_topology_xml(struct fab_topology *topology, const char **xml,
 		     uint64_t *bytes, struct fab_error *error);
 
+/* NUMA node that holds the page of this address, or -1 where the system does not
+ * say. Touches the page. [any] */
+int32_t fab_memory_node(uint64_t address);
+
 /* List what fi_getinfo(3) offers of one provider by its exact name, with the
  * hints that the engine opens it with: a NIC may have several rows. Rows and
  * return code as fab_info_list. [any] */

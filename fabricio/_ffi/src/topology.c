@@ -5,9 +5,12 @@
 #include <errno.h>
 #include <hwloc.h>
 #include <limits.h>
+#include <linux/mempolicy.h>
 #include <rdma/fi_errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #define NOTE_NAME "fabricio"
 
@@ -330,4 +333,14 @@ int fab_topology_xml(struct fab_topology *topology, const char **xml,
 	*xml = topology->xml;
 	*bytes = (uint64_t) length - 1;
 	return 0;
+}
+
+int32_t fab_memory_node(uint64_t address)
+{
+	int node = -1;
+
+	if (syscall(SYS_get_mempolicy, &node, NULL, 0ul, (void *) address,
+		    (unsigned long) (MPOL_F_NODE | MPOL_F_ADDR)))
+		return -1;
+	return node;
 }
