@@ -120,8 +120,8 @@ class Channel:
         count = lib.fab_peer_path_count(handle, self.peer)
         return tuple(lib.fab_peer_slot(handle, self.peer, path) for path in range(count))
 
-    def attach(self, remote_slots: tuple[int, ...], remote_cookie: int) -> None:
-        """Tell the engine what the peer calls us, on each path.
+    def attach(self, remote_slots: tuple[int, ...], remote_cookie: int, heartbeat_s: float) -> None:
+        """Tell the engine what the peer calls us, on each path, and how often to show life.
 
         Raises: RemoteProtocolError: another number of paths; FabricError: the engine refuses.
         """
@@ -133,7 +133,9 @@ class Channel:
                 "same release of fabricio on both"
             )
         slots = engine.ffi.new("uint32_t[]", remote_slots)
-        rc = engine.lib.fab_peer_attach(engine.handle, self.peer, slots, count, remote_cookie)
+        rc = engine.lib.fab_peer_attach(
+            engine.handle, self.peer, slots, count, remote_cookie, round(heartbeat_s * 1e9)
+        )
         check(rc, "fab_peer_attach", provider=engine.provider)
 
     def open(

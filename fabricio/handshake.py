@@ -46,6 +46,7 @@ _RANGES = {
     "max_message_bytes": (1, MAX_MESSAGE_BYTES),
     "receive_window_bytes": (1, MAX_WINDOW_BYTES),
     "frame_bytes": (MIN_FRAME_BYTES, MAX_FRAME_BYTES),
+    "peer_timeout_ms": (1, (1 << 40) - 1),
 }
 _BYTES = {"incarnation": INCARNATION_BYTES, "attempt": ATTEMPT_BYTES}
 
@@ -99,6 +100,7 @@ class Terms(_Greeting):
         max_message_bytes: longest message that it takes.
         receive_window_bytes: what may be under way to it or unread there.
         frame_bytes: longest frame that it takes.
+        peer_timeout_ms: after so much silence it gives this peer up.
     """
 
     provider: str
@@ -111,6 +113,7 @@ class Terms(_Greeting):
     max_message_bytes: int
     receive_window_bytes: int
     frame_bytes: int
+    peer_timeout_ms: int
 
     def __post_init__(self) -> None:
         """Check every field, then those that depend on each other."""

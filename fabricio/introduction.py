@@ -32,6 +32,7 @@ class OwnTerms(TypedDict):
     max_message_bytes: int
     receive_window_bytes: int
     frame_bytes: int
+    peer_timeout_ms: int
 
 
 def own_terms(channel: Channel, cookie: int) -> OwnTerms:
@@ -49,6 +50,7 @@ def own_terms(channel: Channel, cookie: int) -> OwnTerms:
         max_message_bytes=options.max_message_bytes,
         receive_window_bytes=options.receive_window_bytes,
         frame_bytes=attributes.frame_bytes,
+        peer_timeout_ms=max(1, round(options.peer_timeout_s * 1e3)),
     )
 
 
@@ -107,7 +109,8 @@ def introduce(channel: Channel, theirs: Terms) -> Endpoint:
     Raises: RemoteProtocolError: its limits make no sense; FabricError: the engine refuses.
     """
     engine = channel.engine
-    channel.attach(theirs.slots, theirs.cookie)
+    heartbeat_s = min(engine.options.heartbeat_s, theirs.peer_timeout_ms / 4e3)
+    channel.attach(theirs.slots, theirs.cookie, heartbeat_s)
     address = Address(theirs.provider, theirs.incarnation, theirs.lanes, theirs.lane_counts)
     endpoint = Endpoint(channel, address)
     channel.open(

@@ -55,6 +55,8 @@ class FabricOptions:
             above 0. It bounds how long a message may wait there.
         connect_timeout_s: seconds that `connect` waits for the peer; above 0.
         peer_timeout_s: seconds without a sign of life after which a peer is lost; above 0.
+        heartbeat_s: seconds between two signs of life that the engine sends to each peer, or a
+            quarter of the peer's peer_timeout_s if that is shorter; above 0.
         max_message_bytes: largest encoded message, both ways; at least 1.
         receive_window_bytes: encoded bytes of messages that a peer may have under way or
             unread here; at least max_message_bytes + frame_bytes.
@@ -86,6 +88,7 @@ class FabricOptions:
     nap_us: float = 2000.0
     connect_timeout_s: float = 10.0
     peer_timeout_s: float = 10.0
+    heartbeat_s: float = 1.0
     max_message_bytes: int = 16 << 20
     receive_window_bytes: int = 32 << 20
     frame_bytes: int = 65536 + 64
@@ -114,7 +117,7 @@ class FabricOptions:
         if self.polling not in get_args(Polling):
             raise _wrong("polling", self.polling, 'use "adaptive" or "busy"')
         self._check_number("spin_us", minimum=0.0, open_end=False)
-        for name in ("nap_us", "connect_timeout_s", "peer_timeout_s"):
+        for name in ("nap_us", "connect_timeout_s", "peer_timeout_s", "heartbeat_s"):
             self._check_number(name, minimum=0.0, open_end=True)
         self._check_integer("max_message_bytes", 1, MAX_MESSAGE_BYTES)
         self._check_integer("frame_bytes", MIN_FRAME_BYTES, MAX_FRAME_BYTES)

@@ -388,6 +388,7 @@ class Lib:
         remote_slots: Pointer[int],
         path_count: int,
         remote_cookie: int,
+        heartbeat_ns: int,
     ) -> int: ...
     def fab_peer_remove(self, engine: Engine, peer: int) -> int: ...
     def fab_frame_send(

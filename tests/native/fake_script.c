@@ -26,8 +26,8 @@ void fake_attach(struct fake *fake, uint32_t peer)
 {
 	uint32_t slot = FAKE_REMOTE_SLOT;
 
-	CHECK(!fab_peer_attach(fake->engine, peer, &slot, 1,
-			       FAKE_REMOTE_COOKIE));
+	CHECK(!fab_peer_attach(fake->engine, peer, &slot, 1, FAKE_REMOTE_COOKIE,
+			       0));
 }
 
 uint32_t fake_peer(struct fake *fake)

@@ -42,7 +42,7 @@ static void attach(struct group *group, int from, int to)
 				      group->peers[to][from], 0);
 
 	CHECK(!fab_peer_attach(group->sides[from].engine,
-			       group->peers[from][to], &slot, 1, 100));
+			       group->peers[from][to], &slot, 1, 100, 0));
 }
 
 static void message(struct group *group, int from, int to)

@@ -98,9 +98,9 @@ void pair_connect(struct side *a, struct side *b)
 	side_add(a, b, 0x1111);
 	side_add(b, a, 0x2222);
 	CHECK(!fab_peer_attach(a->engine, a->peer, b->slots, b->path_count,
-			       b->cookie));
+			       b->cookie, 0));
 	CHECK(!fab_peer_attach(b->engine, b->peer, a->slots, a->path_count,
-			       a->cookie));
+			       a->cookie, 0));
 }
 
 void pair_open(struct side *a, struct side *b, const char *provider,

@@ -262,7 +262,7 @@ static void test_frames(int bounce)
 	CHECK(fake.posts[0].header.peer == FAB_NO_PEER);
 	CHECK(fake.posts[0].header.cookie == 0);
 	CHECK(fake.posts[0].bytes == sizeof(struct fab_frame_header) + 3);
-	CHECK(!fab_peer_attach(fake.engine, peer, &slot, 1, 44));
+	CHECK(!fab_peer_attach(fake.engine, peer, &slot, 1, 44, 0));
 	fake.again = 2;
 	for (size_t i = 0; i < 20; i++) {
 		fake_run(&fake);
@@ -324,7 +324,7 @@ static void expect_timed_out(struct fake *fake, uint32_t peer)
 	CHECK(failed.peer == peer && failed.status == -FI_ETIMEDOUT);
 }
 
-/* A silent peer is lost only while something waits for it. */
+/* Without a heartbeat a silent peer is lost only while something waits for it. */
 static void test_timeout(void)
 {
 	struct fab_completion received;
@@ -349,6 +349,96 @@ static void test_timeout(void)
 	expect_timed_out(&fake, peer);
 	fake_tick(&fake, 100 * TIMEOUT);
 	fake_expect_none(&fake);
+	fake_close(&fake);
+}
+
+static uint32_t attach_beating(struct fake *fake)
+{
+	uint32_t peer = fake_peer_open(fake), slot = FAKE_REMOTE_SLOT;
+
+	CHECK(!fab_peer_attach(fake->engine, peer, &slot, 1, FAKE_REMOTE_COOKIE,
+			       FAKE_SECOND_NS));
+	fake_pass(fake);
+	return peer;
+}
+
+static void hear_beat(struct fake *fake, uint32_t peer, uint64_t messages)
+{
+	struct fab_beat beat = {.messages = messages};
+
+	fake_frame(fake, peer, FAB_FRAME_BEAT, &beat, sizeof(beat));
+	fake_run(fake);
+}
+
+/* P5: with a heartbeat an idle peer is watched too, and says what has left. */
+static void test_p5_heartbeat(void)
+{
+	const struct fake_post *beat;
+	struct fake fake;
+	uint32_t peer;
+
+	fake_open(&fake, NULL, NULL);
+	peer = attach_beating(&fake);
+	fake_tick(&fake, FAKE_SECOND_NS - 1);
+	fake_run(&fake);
+	CHECK(fake_count_frames(&fake, FAB_FRAME_BEAT, 0) == 0);
+	fake_tick(&fake, 1);
+	fake_run(&fake);
+	beat = fake_last_frame(&fake, FAB_FRAME_BEAT);
+	CHECK(beat->bytes ==
+	      sizeof(struct fab_frame_header) + sizeof(struct fab_beat));
+	for (int i = 0; i < 30; i++) {
+		fake_complete_all(&fake, 0);
+		hear_beat(&fake, peer, 0);
+		fake_tick(&fake, TIMEOUT / 2);
+		fake_expect_none(&fake);
+	}
+	fake_tick(&fake, TIMEOUT / 2);
+	fake_expect_none(&fake);
+	fake_tick(&fake, 1);
+	expect_timed_out(&fake, peer);
+	fake_close(&fake);
+}
+
+/* P5: whoever was not there itself blames no peer. */
+static void test_p5_excuse(void)
+{
+	struct fake fake;
+	uint32_t peer;
+
+	fake_open(&fake, NULL, NULL);
+	peer = attach_beating(&fake);
+	fake.worker->now_ns += 100 * TIMEOUT;
+	fab_peer_excuse(fake.worker, 100 * TIMEOUT);
+	fake_tick(&fake, TIMEOUT);
+	fake_expect_none(&fake);
+	fake_tick(&fake, 1);
+	expect_timed_out(&fake, peer);
+	fake_close(&fake);
+}
+
+/* P5: a message that the peer has sent, and that never comes. */
+static void test_p5_missing(void)
+{
+	struct fab_completion completion;
+	struct fake fake;
+	uint32_t peer;
+
+	fake_open(&fake, NULL, NULL);
+	peer = attach_beating(&fake);
+	hear_beat(&fake, peer, 1);
+	fake_tick(&fake, TIMEOUT / 2 + 1);
+	fake_frame(&fake, peer, FAB_FRAME_MESSAGE, "late", 4);
+	hear_beat(&fake, peer, 1);
+	fake_expect(&fake, FAB_FRAME_RECEIVED, &completion);
+	hear_beat(&fake, peer, 2);
+	fake_tick(&fake, TIMEOUT / 2);
+	hear_beat(&fake, peer, 2);
+	fake_expect_none(&fake);
+	fake_tick(&fake, 1);
+	hear_beat(&fake, peer, 2);
+	fake_expect(&fake, FAB_PEER_FAILED, &completion);
+	CHECK(completion.peer == peer && completion.status == -FI_EIO);
 	fake_close(&fake);
 }
 
@@ -397,6 +487,9 @@ int main(void)
 	test_frames(1);
 	test_k2_express();
 	test_timeout();
+	test_p5_heartbeat();
+	test_p5_excuse();
+	test_p5_missing();
 	test_received();
 	test_p1_never_comes_back();
 	test_p3_broken_and_stuck(1);

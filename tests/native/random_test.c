@@ -42,7 +42,8 @@ static void world_open(struct world *world, uint64_t seed, uint32_t error_rate)
 	}
 	for (int i = 0; i < 2; i++)
 		CHECK(!fab_peer_attach(world->ends[i].engine, world->peers[i],
-				       &world->peers[1 - i], 1, FAKE_COOKIE));
+				       &world->peers[1 - i], 1, FAKE_COOKIE,
+				       0));
 	world->region = fake_region(&world->ends[0], 1 << 20);
 	(void) fake_region(&world->ends[1], 1 << 20);
 }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
@@ -94,15 +94,33 @@ async def test_whoever_waits_is_told(open_link: OpenLink, shared_peer: str) -> N
         region = await link.fabric.register(bytearray(100))
         remote = await link.remote(100)
         assert await peer.end(signal.SIGKILL) == -signal.SIGKILL
-        waiting = [link.endpoint.recv(), link.endpoint.flush()]
-        tasks = [asyncio.ensure_future(each) for each in waiting]
-        with pytest.raises(PeerLostError):
-            await link.endpoint.write(region, remote)  # nobody looks after a peer that is idle
+        tasks: list[asyncio.Future[Any]] = [
+            asyncio.ensure_future(link.endpoint.recv()),
+            asyncio.ensure_future(link.endpoint.flush()),
+            asyncio.ensure_future(link.endpoint.write(region, remote)),
+        ]
         for task in tasks:
             with pytest.raises(PeerLostError):
                 await task
         with pytest.raises(PeerLostError):
             await link.endpoint.send("more")
+        await link.meets(shared_peer)
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP], ids=["killed", "stopped"])
+async def test_whoever_only_listens_is_told(
+    open_link: OpenLink, shared_peer: str, how: signal.Signals
+) -> None:
+    async with open_link(peer_timeout_s=TIMEOUT_S) as (link, peer):
+        async with link.to(shared_peer) as living:
+            peer.process.send_signal(how)
+            with pytest.raises(PeerLostError):
+                await link.endpoint.recv()
+            await living.endpoint.flush()
+        if how is signal.SIGKILL:
+            await peer.process.wait()
+        else:
+            peer.process.send_signal(signal.SIGCONT)
         await link.meets(shared_peer)
 
 

@@ -29,6 +29,7 @@ TERMS: dict[str, Any] = {
     "max_message_bytes": 1 << 24,
     "receive_window_bytes": 1 << 25,
     "frame_bytes": 65600,
+    "peer_timeout_ms": 10_000,
     "attempt": bytes(range(16)),
 }
 HELLO = Hello(**TERMS)
@@ -54,6 +55,7 @@ def terms(draw: st.DrawFn) -> dict[str, Any]:
         "max_message_bytes": max_message_bytes,
         "receive_window_bytes": max_message_bytes + draw(st.integers(256, 1 << 30)),
         "frame_bytes": draw(st.integers(544, 1 << 24)),
+        "peer_timeout_ms": draw(st.integers(1, 1 << 30)),
         "attempt": draw(ATTEMPTS),
     }
 
@@ -168,6 +170,7 @@ def test_missing_field(name: str) -> None:
         ("max_message_bytes", 0),
         ("receive_window_bytes", (1 << 24) + 255),
         ("frame_bytes", 543),
+        ("peer_timeout_ms", 0),
         ("attempt", "text"),
     ],
 )

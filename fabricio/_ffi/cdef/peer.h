@@ -21,10 +21,13 @@ uint32_t fab_peer_slot(const struct fab_engine *engine, uint32_t peer,
 
 /* Tell the engine how the peer calls us: its slots for us, one a path, and its
  * cookie, from its hello. Frames of kind FAB_FRAME_MESSAGE and transfers need
- * it. 0, -FI_EINVAL if the slots make no sense, or -FI_ENOMEM. [loop] */
+ * it. Every heartbeat_ns a heartbeat leaves on each path, and the
+ * peer, which does the same, is lost when it is not heard of for
+ * peer_timeout_ns; 0: neither, and only who is waited for is lost.
+ * 0, -FI_EINVAL if the slots make no sense, or -FI_ENOMEM. [loop] */
 int fab_peer_attach(struct fab_engine *engine, uint32_t peer,
 		    const uint32_t *remote_slots, uint32_t path_count,
-		    uint64_t remote_cookie);
+		    uint64_t remote_cookie, uint64_t heartbeat_ns);
 
 /* Forget a peer. What is queued for it is dropped, its transfers stop and end
  * with -FI_ECANCELED, operations already posted are waited for (bounded by

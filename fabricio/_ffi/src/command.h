@@ -9,7 +9,7 @@ enum fab_command_kind {
 		1,              /* object: struct fab_registration, borrowed */
 	FAB_COMMAND_DEREGISTER, /* object: struct fab_registration, to the worker */
 	FAB_COMMAND_PEER_ADD, /* object: struct fab_peer_spec, to the worker */
-	FAB_COMMAND_PEER_ATTACH, /* peer, number, cookie */
+	FAB_COMMAND_PEER_ATTACH, /* peer, number, cookie, heartbeat_ns */
 	FAB_COMMAND_PEER_BREAK,  /* peer; object: struct fab_error, to the
 				    worker */
 	FAB_COMMAND_PEER_REMOVE, /* peer */
@@ -28,6 +28,7 @@ struct fab_command {
 	uint32_t number;
 	uint32_t reserved;
 	uint64_t cookie;
+	uint64_t heartbeat_ns;
 	void *object;
 };
 

@@ -12,6 +12,7 @@ static_assert(sizeof(struct fab_frame_header) == 16, "wire format");
 static_assert(sizeof(struct fab_announce) == 48, "wire format");
 static_assert(sizeof(struct fab_confirm) == 24, "wire format");
 static_assert(sizeof(struct fab_proof) == 16, "wire format");
+static_assert(sizeof(struct fab_beat) == 8, "wire format");
 
 struct fab_outgoing *fab_outgoing_alloc(uint32_t kind, uint64_t token,
 					const void *head, uint32_t head_bytes,

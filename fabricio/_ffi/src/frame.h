@@ -1,7 +1,7 @@
 /* Frames: what goes over fi_send(3), and the buffers it goes through.
  *
  * On the wire a frame is a struct fab_frame_header, little-endian, and a
- * payload. Engine frames (ANNOUNCE to PROVEN) have a fixed payload; HELLO and
+ * payload. Engine frames (ANNOUNCE to BEAT) have a fixed payload; HELLO and
  * MESSAGE payloads belong to Python. */
 #ifndef FAB_FRAME_H
 #define FAB_FRAME_H
@@ -22,6 +22,7 @@ enum fab_engine_frame_kind {
 		18, /* keep polling: what I do shows in no CQ of yours */
 	FAB_FRAME_PROVE = 19,  /* source -> target: is this key good? */
 	FAB_FRAME_PROVEN = 20, /* target -> source: it is */
+	FAB_FRAME_BEAT = 21,   /* I live, and have sent you so much */
 };
 
 struct fab_frame_header {
@@ -63,6 +64,10 @@ struct fab_proof {
 	uint64_t key;
 	uint32_t access; /* enum fab_access */
 	uint32_t reserved;
+};
+
+struct fab_beat {
+	uint64_t messages; /* frames of that kind that left on this path */
 };
 
 #define FAB_ANY_LANE UINT32_MAX

@@ -156,6 +156,9 @@ void fab_peer_open(struct fab_worker *worker, struct fab_peer_spec *spec)
 		peer->deadline_ns = 0;
 		peer->starved = 0;
 		peer->down = 0;
+		peer->heartbeat_ns = 0;
+		peer->messages_out = peer->messages_in = 0;
+		peer->missing_ns = 0;
 	}
 	fab_worker_report_added(worker, spec, peer ? peer->slot : FAB_NO_PEER,
 				&error);
@@ -179,13 +182,17 @@ static void peer_warm_up(struct fab_worker *worker, struct fab_peer *peer)
 }
 
 void fab_peer_link(struct fab_worker *worker, struct fab_peer *peer,
-		   uint32_t remote_slot, uint64_t remote_cookie)
+		   uint32_t remote_slot, uint64_t remote_cookie,
+		   uint64_t heartbeat_ns)
 {
 	if (peer->state != FAB_PEER_OPEN)
 		return;
 	peer->state = FAB_PEER_ATTACHED;
 	peer->remote_slot = remote_slot;
 	peer->remote_cookie = remote_cookie;
+	peer->heartbeat_ns = heartbeat_ns;
+	peer->heard_ns = peer->beat_ns = worker->now_ns;
+	worker->watched += heartbeat_ns != 0;
 	peer_warm_up(worker, peer);
 	fab_part_admit(worker, peer);
 	fab_peer_ready(worker, peer);
@@ -275,6 +282,8 @@ static void peer_orphan_list(struct fab_worker *worker, struct fab_link *list,
 static void peer_stop(struct fab_worker *worker, struct fab_peer *peer,
 		      const struct fab_error *error)
 {
+	worker->watched -= peer->heartbeat_ns != 0;
+	peer->heartbeat_ns = 0;
 	peer_drop_frames(worker, peer);
 	peer_orphan_list(worker, &peer->posting, error);
 	peer_orphan_list(worker, &peer->waiting, error);
@@ -414,6 +423,43 @@ static void peer_tick_list(struct fab_worker *worker, struct fab_link *list)
 	}
 }
 
+static void peer_beat(struct fab_worker *worker, struct fab_peer *peer)
+{
+	struct fab_beat beat = {.messages = peer->messages_out};
+
+	if (worker->now_ns - peer->beat_ns < peer->heartbeat_ns ||
+	    !fab_list_empty(&peer->frames))
+		return;
+	peer->beat_ns = worker->now_ns;
+	fab_peer_send(worker, peer, FAB_FRAME_BEAT, &beat, sizeof(beat));
+}
+
+void fab_peer_hear_beat(struct fab_worker *worker, struct fab_peer *peer,
+			const struct fab_beat *beat)
+{
+	if (peer->messages_in >= beat->messages) {
+		peer->missing_ns = 0;
+		return;
+	}
+	if (!peer->missing_ns)
+		peer->missing_ns = worker->now_ns;
+	if (worker->now_ns - peer->missing_ns >
+	    worker->options.peer_timeout_ns / 2)
+		fab_peer_break(worker, peer, -FI_EIO, "fi_recv",
+			       "a message of the peer's got lost");
+}
+
+void fab_peer_excuse(struct fab_worker *worker, uint64_t late_ns)
+{
+	for (uint32_t i = 0; i < worker->peer_count; i++) {
+		uint64_t *heard_ns = &worker->peers[i]->heard_ns;
+
+		*heard_ns += late_ns;
+		if (*heard_ns > worker->now_ns)
+			*heard_ns = worker->now_ns;
+	}
+}
+
 void fab_peer_tick(struct fab_worker *worker, struct fab_peer *peer)
 {
 	uint64_t since = peer->heard_ns > peer->waiting_ns ? peer->heard_ns :
@@ -429,11 +475,14 @@ void fab_peer_tick(struct fab_worker *worker, struct fab_peer *peer)
 	fab_peer_settle(worker, peer);
 	if (peer->state != FAB_PEER_OPEN && peer->state != FAB_PEER_ATTACHED)
 		return;
-	if (!peer_waits(peer)) {
+	if (peer->heartbeat_ns) {
+		peer_beat(worker, peer);
+		since = peer->heard_ns;
+	} else if (!peer_waits(peer)) {
 		peer->waiting_ns = 0;
 		return;
 	}
-	if (!peer->waiting_ns)
+	if (!peer->heartbeat_ns && !peer->waiting_ns)
 		peer->waiting_ns = since = worker->now_ns;
 	if (worker->now_ns - since > worker->options.peer_timeout_ns) {
 		fab_peer_break(worker, peer, -FI_ETIMEDOUT, "fi_cq_read",

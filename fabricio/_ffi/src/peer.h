@@ -1,5 +1,5 @@
-/* Peers: one slot for each path to a peer. Slots live as long as the worker, so that
- * late completions never meet freed memory.
+/* Peers: one slot for each path to a peer. Slots live as long as the worker, so
+ * that late completions never meet freed memory.
  *
  * P1 a slot is reused only after FAB_PEER_REMOVED was reported and no
  *    operation or frame of the old peer is out.
@@ -8,7 +8,9 @@
  * P3 a broken peer is reported once; its transfers end, others do not notice.
  * P4 a lane that failed is not used again for this peer; what failed on it goes
  *    by the others. The peer breaks with its last lane.
- */
+ * P5 a peer with a heartbeat is heard of within peer_timeout, or breaks. What it
+ *    says it has sent arrives within half of that after it was last heard to
+ *    say so, or it breaks: providers may lose what they called sent. */
 #ifndef FAB_PEER_H
 #define FAB_PEER_H
 
@@ -65,8 +67,13 @@ struct fab_peer {
 	uint32_t state;
 	uint32_t frames_out; /* posted, not completed */
 	uint32_t operations_out;
-	uint32_t starved;  /* memory was out: breaks with its next turn */
-	uint64_t heard_ns; /* last sign of life */
+	uint32_t starved;      /* memory was out: breaks with its next turn */
+	uint64_t heard_ns;     /* last sign of life */
+	uint64_t beat_ns;      /* when the last heartbeat left */
+	uint64_t heartbeat_ns; /* between two; 0: there are none */
+	uint64_t messages_out; /* frames of that kind that have left */
+	uint64_t messages_in;  /* that have arrived */
+	uint64_t missing_ns;   /* since when some have not; 0: all have */
 	uint64_t proven[FAB_PROVEN_KEYS]; /* remote keys that it called good */
 	uint64_t stirred_ns;  /* when it was last told to keep polling */
 	uint64_t waiting_ns;  /* since when something waits for it; 0: no */
@@ -79,10 +86,15 @@ struct fab_peer {
 /* Commands. Take over their object. [worker] */
 void fab_peer_open(struct fab_worker *worker, struct fab_peer_spec *spec);
 void fab_peer_link(struct fab_worker *worker, struct fab_peer *peer,
-		   uint32_t remote_slot, uint64_t remote_cookie);
+		   uint32_t remote_slot, uint64_t remote_cookie,
+		   uint64_t heartbeat_ns);
 void fab_peer_close(struct fab_worker *worker, struct fab_peer *peer);
 void fab_peer_queue(struct fab_worker *worker, struct fab_peer *peer,
 		    struct fab_outgoing *frame);
+
+/* A heartbeat of the peer's. [worker] */
+void fab_peer_hear_beat(struct fab_worker *worker, struct fab_peer *peer,
+			const struct fab_beat *beat);
 
 /* Memory is out: break the peer with its next turn, and not at once, since the
  * caller may be about one of its transfers. [worker] */
@@ -117,6 +129,9 @@ void fab_peer_tick(struct fab_worker *worker, struct fab_peer *peer);
 
 /* Take its addresses out of the AVs, as removal does. Idempotent. [worker] */
 void fab_peer_forget(struct fab_worker *worker, struct fab_peer *peer);
+
+/* This side was not there for so long: no peer is to blame. [worker] */
+void fab_peer_excuse(struct fab_worker *worker, uint64_t late_ns);
 
 /* The endpoint is closed: nothing is out any more. [worker] */
 void fab_peer_quiesce(struct fab_worker *worker, struct fab_peer *peer);

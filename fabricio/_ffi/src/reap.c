@@ -60,6 +60,7 @@ static int reap_engine_frame(struct fab_worker *worker, struct fab_peer *peer,
 		struct fab_announce announce;
 		struct fab_confirm confirm;
 		struct fab_proof proof;
+		struct fab_beat beat;
 	} body;
 
 	if (kind == FAB_FRAME_ANNOUNCE && bytes == sizeof(body.announce)) {
@@ -80,6 +81,11 @@ static int reap_engine_frame(struct fab_worker *worker, struct fab_peer *peer,
 	if (kind == FAB_FRAME_PROVEN && bytes == sizeof(body.proof)) {
 		memcpy(&body.proof, payload, sizeof(body.proof));
 		fab_peer_prove(peer, body.proof.key);
+		return 0;
+	}
+	if (kind == FAB_FRAME_BEAT && bytes == sizeof(body.beat)) {
+		memcpy(&body.beat, payload, sizeof(body.beat));
+		fab_peer_hear_beat(worker, peer, &body.beat);
 		return 0;
 	}
 	/* A stir has done its work by arriving. */
@@ -117,9 +123,10 @@ static void reap_frame(struct fab_worker *worker, const unsigned char *data,
 		return;
 	}
 	peer->heard_ns = worker->now_ns;
-	if (header.kind == FAB_FRAME_MESSAGE)
+	if (header.kind == FAB_FRAME_MESSAGE) {
+		peer->messages_in++;
 		reap_hand_over(worker, peer, data, (uint32_t) bytes);
-	else if (reap_engine_frame(worker, peer, header.kind, data, bytes)) {
+	} else if (reap_engine_frame(worker, peer, header.kind, data, bytes)) {
 		fab_worker_count(&worker->statistics.malformed_frames, 1);
 		fab_peer_break(worker, peer, -EPROTO, "fi_recv",
 			       "unknown or malformed frame");
@@ -196,6 +203,7 @@ static void reap_sent(struct fab_worker *worker, struct fab_lane *lane,
 		return;
 	}
 	worker->outstanding--;
+	peer->messages_out += !error && frame->kind == FAB_FRAME_MESSAGE;
 	if (error && frame->lane == FAB_ANY_LANE)
 		fab_peer_break_by(worker, peer, error);
 	else if (!error && frame->token && peer->state != FAB_PEER_ORPHANED)

@@ -184,7 +184,7 @@ uint32_t fab_peer_slot(const struct fab_engine *engine, uint32_t peer,
 
 int fab_peer_attach(struct fab_engine *engine, uint32_t peer,
 		    const uint32_t *remote_slots, uint32_t path_count,
-		    uint64_t remote_cookie)
+		    uint64_t remote_cookie, uint64_t heartbeat_ns)
 {
 	const struct fab_route *route = fab_route_find(&engine->routes, peer);
 
@@ -202,6 +202,7 @@ int fab_peer_attach(struct fab_engine *engine, uint32_t peer,
 			.peer = route->paths[i].slot,
 			.number = remote_slots[i],
 			.cookie = remote_cookie,
+			.heartbeat_ns = heartbeat_ns,
 		};
 
 		(void) fab_engine_submit(engine, route_worker(engine, i),

@@ -208,7 +208,7 @@ void fab_worker_execute(struct fab_worker *worker,
 	case FAB_COMMAND_PEER_ATTACH:
 		if (peer)
 			fab_peer_link(worker, peer, command->number,
-				      command->cookie);
+				      command->cookie, command->heartbeat_ns);
 		break;
 	case FAB_COMMAND_PEER_BREAK:
 		if (peer)
@@ -269,6 +269,10 @@ static void worker_tick(struct fab_worker *worker)
 		interval = TICK_MIN_NS;
 	if (interval > TICK_MAX_NS)
 		interval = TICK_MAX_NS;
+	/* Who was stopped, or had no CPU, heard nobody meanwhile. */
+	if (worker->watched && worker->tick_ns &&
+	    worker->now_ns > worker->tick_ns + interval)
+		fab_peer_excuse(worker, worker->now_ns - worker->tick_ns);
 	worker->tick_ns = worker->now_ns + interval;
 	for (uint32_t i = 0; i < worker->peer_count; i++) {
 		if (worker->peers[i]->state != FAB_PEER_FREE)
@@ -307,7 +311,8 @@ static uint64_t worker_patience(const struct fab_worker *worker)
 
 	if (!fab_list_empty(&worker->ready))
 		return until_tick < RETRY_NS ? until_tick : RETRY_NS;
-	if (worker->outstanding || worker->removing || worker->stopping)
+	if (worker->outstanding || worker->removing || worker->stopping ||
+	    worker->watched)
 		return until_tick;
 	return FOREVER;
 }

@@ -88,6 +88,7 @@ struct fab_worker {
 	struct fab_link strays;  /* transfers without a peer */
 	uint64_t outstanding;    /* frames and transfers not over */
 	uint32_t removing;       /* peers in FAB_PEER_REMOVING */
+	uint32_t watched;        /* peers with a heartbeat */
 	uint32_t failed;
 	uint32_t stopping;
 	uint64_t stop_ns;  /* when waiting for peers ends */
