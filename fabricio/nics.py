@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fabricio._ffi import native
@@ -29,7 +30,8 @@ def list_nics(provider: str | None = None) -> tuple[Nic, ...]:
     Args:
         provider: its exact name; None: as `fabricio.topology.Topology.discover`.
 
-    Returns: at least one, in libfabric's order, the best first.
+    Returns: at least one, in libfabric's order, the best first; before all, the network interface
+        that leads to other networks, since a bridge of containers may be as fast.
     Raises: NoProviderError: there is none; FabricError: fi_getinfo(3) failed; NoLibfabricError.
     Thread: any, but not the event loop.
     Source: fi_getinfo(3), fi_nic(3).
@@ -43,12 +45,22 @@ def list_nics(provider: str | None = None) -> tuple[Nic, ...]:
                 raise
             continue
         if found:
-            return found
+            ways_out = default_routes()
+            return tuple(sorted(found, key=lambda nic: nic.domain not in ways_out))
     what = f"provider {asked!r} offers no" if asked else f"none of {', '.join(_AUTOMATIC)} offers a"
     raise NoProviderError(
         f"{what} NIC here that fabricio can open; run `fabricio info` to see what libfabric "
         f"offers, and choose with provider= or {PROVIDER_VARIABLE}"
     )
+
+
+def default_routes(table: Path = Path("/proc/net/route")) -> set[str]:
+    """Name the interfaces that IPv4's default routes lead over; none where that is unknown."""
+    try:
+        rows = [line.split() for line in table.read_text("ascii").splitlines()[1:]]
+    except (OSError, ValueError):
+        return set()
+    return {row[0] for row in rows if len(row) > 7 and row[1] == row[7] == "00000000"}
 
 
 def provider_names(asked: str | None) -> list[str]:

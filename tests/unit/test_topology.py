@@ -13,7 +13,7 @@ from fabricio import nics as module
 from fabricio._ffi import native
 from fabricio.errors import FabricError, NoProviderError, OptionsError
 from fabricio.hardware import Machine, PciAddress
-from fabricio.nics import list_nics
+from fabricio.nics import default_routes, list_nics
 from fabricio.topology import Topology
 
 if TYPE_CHECKING:
@@ -185,3 +185,23 @@ def test_notes_are_json_lines(p5: Topology) -> None:
 def test_records_have_no_xml(tmp_path: Path) -> None:
     with pytest.raises(OptionsError, match="made from records"):
         Topology.from_records(Machine((), ()), ()).to_xml(tmp_path / "x.xml")
+
+
+def test_the_way_to_other_networks(tmp_path: Path) -> None:
+    table = tmp_path / "route"
+    table.write_text(
+        "Iface\tDestination\tGateway\tFlags\tRefCnt\tUse\tMetric\tMask\tMTU\tWindow\tIRTT\n"
+        "docker0\t000011AC\t00000000\t0001\t0\t0\t0\t0000FFFF\t0\t0\t0\n"
+        "ens5\t00000000\t0100000A\t0003\t0\t0\t100\t00000000\t0\t0\t0\n"
+        "short\n"
+    )
+    assert default_routes(table) == {"ens5"}
+    assert default_routes(tmp_path / "missing") == set()
+
+
+def test_the_interface_of_the_default_route_comes_first(
+    offers: Offers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "default_routes", lambda: {"ens5"})
+    offers[b"tcp"] = [row(b"docker0", b"172.17.0.1"), row(b"ens5", b"10.0.0.7"), row(b"lo")]
+    assert [nic.domain for nic in list_nics("tcp")] == ["ens5", "docker0", "lo"]
