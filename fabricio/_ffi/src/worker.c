@@ -54,119 +54,6 @@ struct fab_peer *fab_worker_peer(struct fab_worker *worker, uint32_t slot)
 	return peer;
 }
 
-/* Completions that the ring could not take go first. */
-static void worker_flush(struct fab_worker *worker)
-{
-	struct fab_completion *first;
-
-	while ((first = fab_queue_first(&worker->deferred)) &&
-	       !fab_ring_push(&worker->completions, first)) {
-		fab_queue_drop(&worker->deferred);
-		worker->reported = 1;
-	}
-	if (!worker->reported)
-		return;
-	worker->reported = 0;
-	if (fab_wakeup_ring(worker->doorbell))
-		fab_worker_count(&worker->statistics.wakeups, 1);
-}
-
-static void worker_tell(struct fab_worker *worker,
-			struct fab_completion *completion)
-{
-	completion->worker = worker->index;
-	worker->reported = 1;
-	if (!worker->deferred.count &&
-	    !fab_ring_push(&worker->completions, completion))
-		return;
-	/* Out of memory: nothing may be dropped, so wait for the loop. */
-	while (fab_queue_push(&worker->deferred, completion) &&
-	       !atomic_load_explicit(&worker->closing, memory_order_relaxed)) {
-		worker_flush(worker);
-		sched_yield();
-	}
-}
-
-void fab_worker_report(struct fab_worker *worker, uint32_t kind, uint32_t peer,
-		       uint64_t token, const struct fab_error *error)
-{
-	struct fab_completion completion = {
-		.kind = kind,
-		.peer = peer,
-		.token = token,
-	};
-
-	if (error && error->code) {
-		completion.status = error->code;
-		completion.error = fab_error_copy(error);
-	}
-	worker_tell(worker, &completion);
-}
-
-void fab_worker_report_done(struct fab_worker *worker,
-			    const struct fab_part *part, int quiet)
-{
-	struct fab_completion completion = {
-		.kind = FAB_TRANSFER_DONE,
-		.peer = part->peer ? part->peer->route : FAB_NO_PEER,
-		.token = part->token,
-		.sequence = part->sequence,
-		.count = part->counted,
-		.quiet = (uint32_t) quiet,
-		.status = part->error.code,
-	};
-
-	if (part->error.code)
-		completion.error = fab_error_copy(&part->error);
-	worker_tell(worker, &completion);
-}
-
-void fab_worker_report_added(struct fab_worker *worker,
-			     const struct fab_peer_spec *spec, uint32_t slot,
-			     const struct fab_error *error)
-{
-	struct fab_completion completion = {
-		.kind = FAB_PEER_ADDED,
-		.peer = slot,
-		.token = spec->route,
-		.sequence = spec->path,
-		.status = error->code,
-	};
-
-	if (error->code)
-		completion.error = fab_error_copy(error);
-	worker_tell(worker, &completion);
-}
-
-void fab_worker_report_arrival(struct fab_worker *worker,
-			       const struct fab_peer *peer,
-			       const struct fab_arrival *arrival,
-			       int32_t status)
-{
-	struct fab_completion completion = {
-		.kind = FAB_TRANSFER_ARRIVED,
-		.peer = peer->route,
-		.sequence = arrival->sequence,
-		.count = arrival->parts,
-		.status = status,
-	};
-
-	worker_tell(worker, &completion);
-}
-
-void fab_worker_report_frame(struct fab_worker *worker, uint32_t peer,
-			     struct fab_frame *frame)
-{
-	struct fab_completion completion = {
-		.kind = FAB_FRAME_RECEIVED,
-		.peer = peer,
-		.data = frame->payload,
-		.bytes = frame->bytes,
-	};
-
-	worker_tell(worker, &completion);
-}
-
 void fab_worker_fail(struct fab_worker *worker, int code, const char *call,
 		     const char *text)
 {
@@ -382,7 +269,7 @@ static int worker_pass(struct fab_worker *worker)
 	}
 	if (worker->now_ns >= worker->tick_ns)
 		worker_tick(worker);
-	worker_flush(worker);
+	fab_worker_flush(worker);
 	return happened != 0;
 }
 
@@ -417,7 +304,7 @@ int fab_worker_express(struct fab_worker *worker, uint32_t slot,
 		worker->nap_ns = FIRST_NAP_NS;
 		fab_peer_queue(worker, peer, frame);
 		(void) fab_post_frames(worker, peer, &posted);
-		worker_flush(worker);
+		fab_worker_flush(worker);
 		ret = 0;
 	}
 	pthread_mutex_unlock(&worker->lock);
@@ -470,7 +357,7 @@ static void worker_close_lanes(struct fab_worker *worker)
 	}
 	worker->lane_count = 0;
 	fab_worker_report(worker, FAB_WORKER_CLOSED, FAB_NO_PEER, 0, NULL);
-	worker_flush(worker);
+	fab_worker_flush(worker);
 }
 
 /* Before the lanes open, so that their memory is near. A CPU that is not ours
@@ -516,7 +403,7 @@ static void *worker_run(void *argument)
 	/* What the ring could not take yet goes when the loop makes room. */
 	while (worker->deferred.count &&
 	       !atomic_load_explicit(&worker->closing, memory_order_relaxed)) {
-		worker_flush(worker);
+		fab_worker_flush(worker);
 		sched_yield();
 	}
 	pthread_mutex_unlock(&worker->lock);

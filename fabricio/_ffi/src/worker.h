@@ -111,6 +111,9 @@ void fab_worker_destruct(struct fab_worker *worker);
 struct fab_peer *fab_worker_slot(struct fab_worker *worker, uint32_t slot);
 struct fab_peer *fab_worker_peer(struct fab_worker *worker, uint32_t slot);
 
+/* Move what waits into the ring, and ring the loop if there is news. [worker] */
+void fab_worker_flush(struct fab_worker *worker);
+
 /* Tell the loop. `error` may be NULL or hold code 0. [worker] */
 void fab_worker_report(struct fab_worker *worker, uint32_t kind, uint32_t peer,
 		       uint64_t token, const struct fab_error *error);
