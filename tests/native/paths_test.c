@@ -7,8 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MEMORY (4u << 20)
-#define STRIPE (64u << 10)
+#define MEMORY (1u << 20)
+#define STRIPE (16u << 10)
 #define ROUNDS 40
 #define MOST   4u /* workers of a side, and lanes of a worker */
 
@@ -51,7 +51,7 @@ static void fill(unsigned char *memory, uint64_t state)
 static void draw(uint64_t *state, struct fab_pages *pages, int64_t *local,
 		 int64_t *remote)
 {
-	static const uint64_t sizes[] = {64, 4096, 65536, 300000, 2 << 20};
+	static const uint64_t sizes[] = {64, 4096, 16384, 70000, 512 << 10};
 	uint64_t bytes = sizes[below(state, 5)];
 	uint64_t fit = MEMORY / bytes;
 
