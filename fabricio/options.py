@@ -66,8 +66,9 @@ class FabricOptions:
             provider (1 MiB on tcp and shm), at most the provider's maximum.
         inflight_count: operations in flight per lane; None: what the provider's queue holds, less
             up to 32 for frames.
-        inflight_bytes: bytes in flight per lane; None: what was measured (16 MiB on tcp and shm,
-            64 MiB elsewhere).
+        inflight_bytes: bytes in flight per lane; None: 16 MiB on tcp and shm, 64 MiB elsewhere;
+            and 2 or 4 MiB where several NICs or workers share the work, since what one of them
+            has in flight no other can take.
         quantum: operations that one transfer posts before the next has its turn; None: 16. After
             1 MiB the turn ends as well.
         segments: pages that one operation may carry; None: what was measured for the provider.

@@ -22,7 +22,8 @@ static uint64_t smaller(uint64_t a, uint64_t b)
 }
 
 static void lane_read_limits(struct fab_lane *lane,
-			     const struct fab_options *options)
+			     const struct fab_options *options,
+			     const struct fab_plan *plan)
 {
 	const struct fi_info *info = lane->info;
 	const struct fab_tuning *tuning =
@@ -39,8 +40,11 @@ static void lane_read_limits(struct fab_lane *lane,
 	if (options->inflight_count)
 		count = smaller(count, options->inflight_count);
 	lane->limit_count = count ? (uint32_t) count : 1;
-	lane->limit_bytes = options->inflight_bytes ? options->inflight_bytes :
-						      tuning->inflight_bytes;
+	lane->limit_bytes = tuning->inflight_bytes;
+	if (options->worker_count > 1 || plan->lane_count > 1)
+		lane->limit_bytes = tuning->shared_bytes;
+	if (options->inflight_bytes)
+		lane->limit_bytes = options->inflight_bytes;
 	lane->operation_bytes = smaller(tuning->operation_bytes,
 					info->ep_attr->max_msg_size ?
 						info->ep_attr->max_msg_size :
@@ -48,6 +52,10 @@ static void lane_read_limits(struct fab_lane *lane,
 	if (options->max_operation_bytes)
 		lane->operation_bytes = smaller(lane->operation_bytes,
 						options->max_operation_bytes);
+	/* So that one long run is shared. */
+	if (plan->lane_count > 1)
+		lane->operation_bytes =
+			smaller(lane->operation_bytes, options->stripe_bytes);
 	lane->plain_bytes = tuning->plain_bytes;
 	lane->segments =
 		options->segments ? options->segments : tuning->segments;
@@ -267,11 +275,7 @@ int fab_lane_open(struct fab_lane *lane, const struct fab_options *options,
 		return ret;
 	if (lane->receive_count > lane->info->rx_attr->size)
 		lane->receive_count = (uint32_t) lane->info->rx_attr->size;
-	lane_read_limits(lane, options);
-	/* So that one long run is shared. */
-	if (plan->lane_count > 1)
-		lane->operation_bytes =
-			smaller(lane->operation_bytes, options->stripe_bytes);
+	lane_read_limits(lane, options, plan);
 	ret = lane_open_objects(lane, options, error);
 	if (ret)
 		fab_lane_close(lane);

@@ -13,18 +13,21 @@ static const struct fab_tuning table[] = {
 	 .segments = 4,
 	 .segment_bytes = 64 * KIB,
 	 .operation_bytes = 1 * MIB,
-	 .inflight_bytes = 16 * MIB},
+	 .inflight_bytes = 16 * MIB,
+	 .shared_bytes = 2 * MIB},
 	/* What 1.17 calls the tcp of 2.x. */
 	{.provider = "net",
 	 .segments = 4,
 	 .segment_bytes = 64 * KIB,
 	 .operation_bytes = 1 * MIB,
-	 .inflight_bytes = 16 * MIB},
+	 .inflight_bytes = 16 * MIB,
+	 .shared_bytes = 2 * MIB},
 	{.provider = "tcp;ofi_rxm",
 	 .segments = 4,
 	 .segment_bytes = 64 * KIB,
 	 .operation_bytes = 1 * MIB,
-	 .inflight_bytes = 16 * MIB},
+	 .inflight_bytes = 16 * MIB,
+	 .shared_bytes = 2 * MIB},
 	/* Several 4 KiB pages an operation move half as much as one. Longer
 	 * than its inject buffers (4 KiB), a plain write is copied by the
 	 * source within the call; one with immediate data by the target. */
@@ -32,13 +35,15 @@ static const struct fab_tuning table[] = {
 	 .segments = 1,
 	 .operation_bytes = 1 * MIB,
 	 .inflight_bytes = 16 * MIB,
+	 .shared_bytes = 2 * MIB,
 	 .plain_bytes = 4 * KIB,
 	 .shares_memory = 1},
 	/* EFA: rma_iov_limit is 1, and 1 GiB is the longest write. */
 	{.provider = "",
 	 .segments = 1,
 	 .operation_bytes = 1 * GIB,
-	 .inflight_bytes = 64 * MIB},
+	 .inflight_bytes = 64 * MIB,
+	 .shared_bytes = 4 * MIB},
 };
 
 const struct fab_tuning *fab_tuning_find(const char *provider)

@@ -10,6 +10,8 @@ struct fab_tuning {
 	uint64_t segment_bytes;   /* only pages up to this size share one */
 	uint64_t operation_bytes; /* longest single operation */
 	uint64_t inflight_bytes;  /* posted, not completed, per lane */
+	uint64_t shared_bytes;    /* the same, where lanes share the work: what
+				     one has taken no other can take */
 	uint32_t inflight_count;  /* operations; 0: tx_attr->size */
 	/* Writes longer than this are in place once they completed here, and
 	 * the caller's thread copies them within the call; 0: no such thing. */
