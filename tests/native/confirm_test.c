@@ -91,6 +91,37 @@ static void test_c1_parts(void)
 	}
 }
 
+/* C7: a source that begins again is forgotten, and told so; unless all had
+ * arrived before. */
+static void test_c7_restart(void)
+{
+	struct target target;
+
+	open_target(&target);
+	arrive(&target, value(&target, 0), 2);
+	announce(&target, 7, 5, value(&target, 0), 0,
+		 FAB_ANNOUNCE_RESTART | FAB_ANNOUNCE_NOTIFY);
+	check_confirm(&target, 7, 2, value(&target, 0), -FI_ECANCELED);
+	arrive(&target, value(&target, 0), 1); /* late */
+	CHECK(COUNTER(&target, stale_immediates) == 1);
+	announce(&target, 7, 5, value(&target, 0), 0,
+		 FAB_ANNOUNCE_RESTART | FAB_ANNOUNCE_QUERY); /* C4 */
+	check_confirm(&target, 7, 2, value(&target, 0), -FI_ECANCELED);
+	CHECK(confirms(&target) == 2);
+	fake_expect_none(&target.fake);
+	announce(&target, 7, 5, value(&target, 1), 0, FAB_ANNOUNCE_NOTIFY);
+	arrive(&target, value(&target, 1), 5);
+	check_confirm(&target, 7, 5, value(&target, 1), 0);
+	expect_arrived(&target, 7, 0);
+	announce(&target, 7, 5, value(&target, 1), 0, FAB_ANNOUNCE_RESTART);
+	check_confirm(&target, 7, 5, value(&target, 1), 0);
+	/* Before anything of it has come. */
+	announce(&target, 8, 3, value(&target, 2), 0, FAB_ANNOUNCE_RESTART);
+	check_confirm(&target, 8, 0, value(&target, 2), -FI_ECANCELED);
+	fake_expect_none(&target.fake);
+	fake_close(&target.fake);
+}
+
 /* C5: only a key that is good is called so. */
 static void test_c5_proof(void)
 {
@@ -450,6 +481,7 @@ int main(void)
 {
 	test_c1_parts();
 	test_c5_proof();
+	test_c7_restart();
 	test_c2_before_the_announcement();
 	test_c2_after_the_announcement();
 	test_c3_silent_and_empty();
