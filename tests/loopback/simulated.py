@@ -346,6 +346,28 @@ def lanes() -> None:
             run(main(nics, workers))
 
 
+def p5() -> None:
+    """On a p5 host a Fabric has a worker for each GPU, with the four NICs near it."""
+
+    async def main(nics: SimulatedNics) -> None:
+        async with (
+            Fabric(provider="sim", pin=False) as near,
+            Fabric(provider="sim", pin=False) as far,
+        ):
+            assert near.attributes.lane_counts == (4,) * 8
+            for index, plan in enumerate(near._engine.plans if near._engine else ()):
+                assert plan.nics == nics.domains[4 * index : 4 * index + 4]
+                assert plan.numa_node == index // 4
+                assert [gpu.index for gpu in plan.gpus] == [index]
+            async with far.listen() as listener:
+                a = await near.connect(far.address)
+                b = await listener.accept()
+            await check_endpoint_pair(a, b, page_bytes=65536, page_count=256)
+
+    with SimulatedNics(32, pci="p5", order="random", seed=5) as nics:
+        run(main(nics))
+
+
 def lane_down() -> None:
     """A NIC of several goes down, on either side: the others take its pages, and its messages."""
 

@@ -54,3 +54,9 @@ def test_simulated_nics(program: str) -> None:
 @pytest.mark.parametrize("program", ["order", "too_late", "manners"])
 def test_the_systems_libfabric(program: str) -> None:
     run(program, FABRICIO_LIBFABRIC=str(SYSTEM[0]))
+
+
+def test_a_p5_host() -> None:
+    # The fixture is the machine's hardware, and its CPUs are not those of this one.
+    xml = Path(__file__).parents[1] / "data" / "p5.xml"
+    run("p5", HWLOC_XMLFILE=str(xml), HWLOC_HIDE_ERRORS="2")
