@@ -346,6 +346,21 @@ def lanes() -> None:
             run(main(nics, workers))
 
 
+def slow_lane() -> None:
+    """A NIC that takes few operations gets fewer: what lanes do is not dealt out in advance."""
+
+    async def main(nics: SimulatedNics) -> None:
+        async with opened(range(4), range(4, 8), (1, 1), inflight_count=4) as pair:
+            nics.storm(2, 0.95)
+            for seed in range(8):
+                await pair.write(seed)
+            posted = [nics.statistics(nic).writes_posted for nic in range(4)]
+            assert 2 * posted[2] < min(posted[0], posted[1], posted[3]), posted
+
+    with SimulatedNics(8, order="random", seed=2) as nics:
+        run(main(nics))
+
+
 def p5() -> None:
     """On a p5 host a Fabric has a worker for each GPU, with the four NICs near it."""
 

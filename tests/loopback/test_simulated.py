@@ -41,6 +41,7 @@ def run(program: str, **environment: str) -> None:
         "statistics",
         "lanes",
         "lane_down",
+        "slow_lane",
         "lane_errors",
         "too_late",
         "manners",
