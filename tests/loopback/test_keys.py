@@ -13,8 +13,6 @@ from fabricio import CompletionError, RemoteRegion
 from fabricio.testing import check_endpoint_pair
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from tests.loopback.conftest import OpenPair
 
 SIZE = 1 << 16
@@ -42,10 +40,7 @@ async def test_a_wrong_key_is_never_success(open_pair: OpenPair, read: bool) -> 
         await check_endpoint_pair(a, b, page_count=4)
 
 
-async def test_a_wrong_keys_notification_is_an_error(
-    open_pair: OpenPair, known_gap: Callable[[str], None]
-) -> None:
-    known_gap("wrong_key_notification")
+async def test_a_wrong_keys_notification_is_an_error(open_pair: OpenPair) -> None:
     async with open_pair(peer_timeout_s=PEER_TIMEOUT_S) as pair:
         near, far = await pair.register(SIZE), await pair.register_far(SIZE)
         with pytest.raises(CompletionError):
