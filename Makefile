@@ -110,7 +110,7 @@ demo: build
 
 bench: build
 	@mkdir -p build/bench
-	@for case in pages messages submit idle; do \
+	@for case in pages messages submit idle engine; do \
 		$(RUN) $(BIN)/python -m benchmarks.$$case --quick --json build/bench/$$case.json || exit 1; \
 	done
 

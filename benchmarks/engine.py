@@ -156,8 +156,9 @@ def run(variant: str, part: int) -> Figures:
     return figures
 
 
-@app.command()
+@app.callback(invoke_without_command=True)
 def main(
+    context: typer.Context,
     variant: Annotated[list[str] | None, typer.Option(help="which; several times")] = None,
     rounds: Rounds = DEFAULT_ROUNDS,
     quick: Quick = False,
@@ -165,6 +166,8 @@ def main(
     json: JsonFile = None,
 ) -> None:
     """Measure fabricio's own cost a page on simulated NICs."""
+    if context.invoked_subcommand is not None:
+        return
     rounds, part = amount(rounds, quick)
     cases = [
         Case("sim", {"variant": name}, {FABRICIO: partial(run, name, part)})

@@ -263,8 +263,9 @@ def _run_in_lab(contender: str, links: int, mbit_per_s: int, seconds: float) -> 
         return run_pair(lab, contender, seconds)
 
 
-@app.command()
+@app.callback(invoke_without_command=True)
 def main(
+    context: typer.Context,
     links: Annotated[list[int] | None, typer.Option(help="how many; several times")] = None,
     mbit: Annotated[int, typer.Option(help="Mbit/s of each link")] = MBIT_PER_S,
     rounds: Rounds = 3,
@@ -273,6 +274,8 @@ def main(
     json: JsonFile = None,
 ) -> None:
     """Compare random pages by fabricio and plain TCP streams over shaped links, interleaved."""
+    if context.invoked_subcommand is not None:
+        return
     rounds, part = amount(rounds, quick)
     seconds = max(2.0, SECONDS / part)
     cases = [
