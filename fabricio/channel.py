@@ -114,19 +114,22 @@ class Channel:
         """Frames that came twice and were dropped."""
         return self._stream.duplicate_count if self._stream is not None else 0
 
+    @property
+    def path_count(self) -> int:
+        """How many paths lead to the peer, those that failed included."""
+        return self.engine.lib.fab_peer_path_count(self.engine.handle, self.peer)
+
     def slots(self) -> tuple[int, ...]:
         """Return what the engine calls the peer, on each path."""
         lib, handle = self.engine.lib, self.engine.handle
-        count = lib.fab_peer_path_count(handle, self.peer)
-        return tuple(lib.fab_peer_slot(handle, self.peer, path) for path in range(count))
+        return tuple(lib.fab_peer_slot(handle, self.peer, path) for path in range(self.path_count))
 
     def attach(self, remote_slots: tuple[int, ...], remote_cookie: int, heartbeat_s: float) -> None:
         """Tell the engine what the peer calls us, on each path, and how often to show life.
 
         Raises: RemoteProtocolError: another number of paths; FabricError: the engine refuses.
         """
-        engine = self.engine
-        count = engine.lib.fab_peer_path_count(engine.handle, self.peer)
+        engine, count = self.engine, self.path_count
         if len(remote_slots) != count:
             raise RemoteProtocolError(
                 f"the peer names {len(remote_slots)} paths, and {count} lead there: install the "
@@ -165,6 +168,7 @@ class Channel:
                 max_message_bytes=max_message_bytes,
                 send_window_bytes=send_window_bytes,
                 receive_window_bytes=self.engine.options.receive_window_bytes,
+                several_paths=self.path_count > 1,
                 pack_default=self._sharing.pack,
                 ext_hook=self._sharing.unpack,
             )
@@ -302,12 +306,29 @@ class Channel:
         """Say that a NIC is not used for this peer any more."""
         failure = completion.failure
         _LOG.warning(
-            "NIC %s failed on the way to peer %d; its other NICs take over: %s %s",
+            "NIC %s failed on the way to peer %d; its worker's other NICs take over: %s %s",
             self.engine.plans[completion.worker].nics[lane],
             self.peer,
             errno_name(completion.status),
             failure.text if failure else "",
         )
+
+    def path_failed(self, path: int, completion: Completion) -> None:
+        """Say so, and send again what may have been lost with it."""
+        failure = completion.failure
+        _LOG.warning(
+            "peer %d is not reached any more by the NICs of worker %d (%s), path %d; others take "
+            "over: %s %s",
+            self.peer,
+            completion.worker,
+            ", ".join(map(str, self.engine.plans[completion.worker].nics)),
+            path,
+            errno_name(completion.status),
+            failure.text if failure else "",
+        )
+        if self._stream is not None:
+            self._stream.rewind()
+            self.outbox.pump()
 
     def peer_failed(self, completion: Completion) -> None:
         """Take the news that the peer is lost."""

@@ -73,6 +73,9 @@ class PeerSink(Protocol):
     def lane_failed(self, lane: int, completion: Completion) -> None:
         """Take the news that a lane of `completion.worker` no longer leads to the peer."""
 
+    def path_failed(self, path: int, completion: Completion) -> None:
+        """Take the news that one of several paths no longer leads to the peer."""
+
     def peer_failed(self, completion: Completion) -> None:
         """Take the news that the peer is lost; told once."""
 
@@ -141,6 +144,7 @@ class CompletionReader:
             lib.FAB_TRANSFER_QUIET: self._tell_token_last,
             lib.FAB_TRANSFER_ARRIVED: self._tell_arrived,
             lib.FAB_LANE_FAILED: self._tell_lane_failed,
+            lib.FAB_PATH_FAILED: self._tell_path_failed,
         }
         self.on_hello: Callable[[bytes], None] = _drop_hello
 
@@ -272,6 +276,15 @@ class CompletionReader:
         if sink is not None:
             try:
                 sink.lane_failed(entry.token, completion)
+            except Exception as error:
+                sink.crashed(error)
+
+    def _tell_path_failed(self, entry: FabCompletion, kind: int) -> None:
+        completion = self._copy(entry, kind)
+        sink = self._sinks.get(completion.peer)
+        if sink is not None:
+            try:
+                sink.path_failed(entry.sequence, completion)
             except Exception as error:
                 sink.crashed(error)
 

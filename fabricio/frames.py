@@ -12,8 +12,9 @@ from typing import NoReturn
 from fabricio.errors import RemoteProtocolError
 
 # Type, flags, 0, encoded bytes of the whole message, frame sequence, charge consumed so far,
-# sequence of a transfer (with NOTIFY), token of a flush or number of a revoked region.
-HEADER = struct.Struct("<BBHIQQQ")
+# sequence of a transfer (with NOTIFY), token of a flush or number of a revoked region, frames
+# received so far.
+HEADER = struct.Struct("<BBHIQQQQ")
 
 # A message costs at least this much of the window.
 MIN_CHARGE_BYTES = 256

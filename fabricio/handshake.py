@@ -32,7 +32,7 @@ from fabricio.options import (
 )
 
 MAGIC = "fabricio"
-PROTOCOL_VERSION = 1
+PROTOCOL_VERSION = 2
 ATTEMPT_BYTES = 16
 MAX_REASON_CHARACTERS = 500
 

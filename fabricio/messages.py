@@ -2,7 +2,7 @@
 
 Sending: `send` queues a message, `next_frame` gives the frames that may leave now. Receiving:
 `receive` takes one frame and returns events. Call `next_frame` until it returns None after each
-`send`, `receive`, `consumed`, `flush`, `revoke`, `let_go`, `close` and `fail`.
+`send`, `receive`, `consumed`, `flush`, `revoke`, `let_go`, `rewind`, `close` and `fail`.
 
 Frames (frames.py) may come late, out of order or twice; messages come out once and in order.
 
@@ -22,6 +22,9 @@ peer's application has taken it (`consumed`). M1 to M6 are the rules; each has a
   window / 256 data frames can be under way: the room for reordering is bounded by that.
 - M6 A receiver holds at most one window of unread messages (one of them in parts) and one window
   of frames that came too early. Who makes it exceed this breaks the protocol.
+- M7 Where several paths lead to the peer, a sender keeps its frames until the peer has said that
+  it received them, and sends them again when a path failed (replay.py). By M3 and M5 that is no
+  more than a window, too.
 """
 
 from __future__ import annotations
@@ -49,6 +52,7 @@ from fabricio.frames import (
 )
 from fabricio.incoming import Incoming, credit_threshold
 from fabricio.outgoing import Outgoing
+from fabricio.replay import Replay
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -69,6 +73,7 @@ class MessageStream:
         max_message_bytes: int,
         send_window_bytes: int,
         receive_window_bytes: int,
+        several_paths: bool = False,
         pack_default: Callable[[Any], Any] | None = None,
         ext_hook: Callable[[int, bytes], Any] | None = None,
     ) -> None:
@@ -79,6 +84,7 @@ class MessageStream:
             max_message_bytes: longest encoded message either way: the smaller of both sides'.
             send_window_bytes: the peer's receive window.
             receive_window_bytes: this side's.
+            several_paths: whether more than one path leads to the peer (M7).
             pack_default: see `ValueCodec`.
             ext_hook: see `ValueCodec`.
 
@@ -102,6 +108,7 @@ class MessageStream:
         self._out = Outgoing(frame_bytes=frame_bytes, window_bytes=send_window_bytes)
         self._sequence = 0
         self._control = Control()
+        self._replay = Replay() if several_paths else None
         self._close_due = False
         self._error_due: bytes | None = None
         self._closed = False
@@ -183,13 +190,22 @@ class MessageStream:
             raise ClosedResourceError("no message can be sent on a closed endpoint")
         body = self._codec.encode(value)
         if self._out.pass_through(body):
-            return self._header(DATA, FIRST | LAST, len(body), 0), body
+            frame = self._header(DATA, FIRST | LAST, len(body), 0), body
+            if self._replay is not None:
+                self._replay.keep(frame)
+            return frame
         return self._out.put(body, None)
 
     @property
     def idle(self) -> bool:
         """Whether `next_frame` would return None, as far as can be told at a glance."""
-        return not (self._out.queue or self._control.active or self._closed or self._credit_due())
+        return not (
+            self._out.queue
+            or self._control.active
+            or self._closed
+            or self._credit_due()
+            or (self._replay is not None and not self._replay.idle)
+        )
 
     def withdraw(self, number: int) -> bool:
         """Take a queued message back.
@@ -210,6 +226,17 @@ class MessageStream:
             Header and slice of a message, both valid for as long as they are held; None: nothing
             may leave until something else happens.
         """
+        replay = self._replay
+        if replay is None:
+            return self._new_frame()
+        frame = replay.next_frame()
+        if frame is None:
+            frame = self._new_frame()
+            if frame is not None:
+                replay.keep(frame)
+        return frame
+
+    def _new_frame(self) -> Frame | None:
         if self._failed:
             text, self._error_due = self._error_due, None
             return None if text is None else (self._header(ERROR, 0, len(text), 0), text)
@@ -311,6 +338,11 @@ class MessageStream:
         """
         self._control.let_go(region)
 
+    def rewind(self) -> None:
+        """Have every frame leave once more that the peer has not said it received (M7)."""
+        if self._replay is not None:
+            self._replay.rewind()
+
     def close(self) -> None:
         """Queue the end of this direction, after all messages. Idempotent."""
         if not self._closed:
@@ -339,11 +371,15 @@ class MessageStream:
         self._sequence = sequence + 1
         incoming = self._in
         incoming.announced_charge = consumed = incoming.consumed_charge
-        return HEADER.pack(kind, flags, 0, total, sequence, consumed, transfer)
+        return HEADER.pack(kind, flags, 0, total, sequence, consumed, transfer, self._expected)
 
     def _process(self, header: tuple[int, ...], data: Bytes, events: list[Event]) -> None:
-        kind, flags, reserved, total, _, consumed, transfer = header
+        kind, flags, reserved, total, _, consumed, transfer, received = header
         self._expected += 1
+        if received > self._sequence:
+            refuse(f"the word that it has received {received} frames of {self._sequence}")
+        if self._replay is not None:
+            self._replay.received(received)
         out = self._out
         if consumed != out.consumed_charge:
             if not out.consumed_charge <= consumed <= out.completed_charge:

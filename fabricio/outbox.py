@@ -190,7 +190,8 @@ class Outbox:
             self._last_token = 0
 
     def _expect_last(self) -> int:
-        self._last_token = self._engine.reader.expect(self._on_last_sent)
+        if not self._last_token:  # else it leaves once more
+            self._last_token = self._engine.reader.expect(self._on_last_sent)
         return self._last_token
 
     def _on_last_sent(self, completion: Completion) -> None:

@@ -183,7 +183,7 @@ class FabCompletion(CData):
     sequence: int
     count: int
     quiet: int
-    reserved: int
+    severed: int
     data: CData
     bytes: int
     error: FabError
@@ -448,6 +448,7 @@ class Lib:
     FAB_TRANSFER_QUIET: Final[int]
     FAB_TRANSFER_ARRIVED: Final[int]
     FAB_LANE_FAILED: Final[int]
+    FAB_PATH_FAILED: Final[int]
     FAB_NO_PEER: Final[int]
     def fab_error_free(self, error: FabError) -> None: ...
 

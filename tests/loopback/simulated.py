@@ -14,7 +14,7 @@ import logging
 import os
 import sys
 import time
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -34,6 +34,7 @@ from fabricio import (
     OptionsError,
     PeerLostError,
     RemoteRegion,
+    RemoteTransferError,
 )
 from fabricio.testing import SimulatedNics, check_endpoint_pair
 
@@ -418,6 +419,107 @@ def lane_down() -> None:
         for broken in (0, 2, 4, 6):
             with SimulatedNics(8, order=order_, seed=broken) as nics:
                 run(main(nics, broken))
+
+
+def path_down() -> None:
+    """A worker loses its only NIC, on either side: other workers take its pages and messages."""
+
+    async def main(nics: SimulatedNics, broken: int, workers: tuple[int, int]) -> None:
+        near, far = range(4), range(4, 8)
+        async with opened(near, far, workers, stripe_bytes=4096, peer_timeout_s=5.0) as pair:
+            log = Log()
+            await pair.write(1)
+            nics.down(broken)
+            for seed in range(2, 6):
+                await pair.write(seed)
+                random = np.random.default_rng(seed)
+                pair.source[:] = random.integers(0, 256, len(pair.source), np.uint8)
+                await pair.a.write(pair.local, pair.remote, notify={"seed": seed})
+                assert await pair.b.recv() == {"seed": seed}
+                assert (pair.target == pair.source).all()
+                await pair.b.send(seed)
+                assert await pair.a.recv() == seed
+                pair.source[:] = 0
+                assert await pair.a.read(pair.local, pair.remote) == len(pair.source)
+                assert (pair.target == pair.source).all()
+            await check_endpoint_pair(pair.a, pair.b)
+            near_counts, far_counts = pair.near.statistics(), pair.far.statistics()
+            failed = near_counts.lanes_failed + far_counts.lanes_failed
+            assert failed >= 1
+            assert len(log.records) <= 2 * failed, log.text
+            for nic in near:
+                nics.down(nic)
+            with pytest.raises(PeerLostError):
+                await pair.write_pages()
+        nics.heal()
+
+    for workers in ((4, 4), (2, 4), (4, 1)):
+        for broken in (0, 2, 4, 6):
+            with SimulatedNics(8, order="random", seed=broken) as nics:
+                run(main(nics, broken, workers))
+
+
+def confirmation_lost() -> None:
+    """A path fails when the target has all, and before it can say so: nothing is written again.
+
+    The target was notified, and may use its memory for something else.
+    """
+
+    async def main(nics: SimulatedNics, *, read: bool) -> None:
+        near, far = range(4), range(4, 8)
+        async with opened(near, far, (4, 4), stripe_bytes=4096, heartbeat_s=9.0) as pair:
+            Log()
+            for broken in (7, 4, 6):
+                pair.source[:] = pair.target[:] = broken
+                nics.fail(broken, kind="send", code=errno.EHOSTUNREACH)
+                move = pair.a.read if read else pair.a.write
+                transfer = move(pair.local, pair.remote, notify=broken)
+                assert await pair.b.recv() == broken
+                pair.target[:] = 0
+                assert await transfer == len(pair.target)
+                assert not pair.target.any()
+                assert (pair.source == broken).all()
+            assert pair.far.statistics().lanes_failed == 3
+            await check_endpoint_pair(pair.a, pair.b)
+
+    for seed in range(10):
+        with SimulatedNics(8, order="random", seed=seed) as nics:
+            run(main(nics, read=bool(seed % 2)))
+
+
+def cancelled_path() -> None:
+    """A path fails under a transfer that was cancelled: the target hears that it failed."""
+
+    async def main(nics: SimulatedNics, seed: int) -> None:
+        random = np.random.default_rng(seed)
+        near, far = range(4), range(4, 8)
+        async with opened(near, far, (4, 4), stripe_bytes=4096) as pair:
+            Log()
+            for broken in random.permutation(4)[:3]:
+                side = int(broken) + 4 * int(random.integers(2))
+                kind: Any = ("write", "send")[random.integers(2)]
+                nics.fail(side, int(random.integers(20)), kind=kind, code=errno.EHOSTUNREACH)
+                transfers = [
+                    pair.a.write(pair.local, pair.remote, notify=number) for number in range(4)
+                ]
+                for _ in range(random.integers(20)):
+                    await asyncio.sleep(0)
+                for transfer in transfers:
+                    transfer.cancel()
+                for number, transfer in enumerate(transfers):
+                    whole = False
+                    with suppress(asyncio.CancelledError):
+                        whole = await transfer == len(pair.source)
+                    try:
+                        assert await pair.b.recv() == number
+                    except RemoteTransferError:
+                        assert not whole
+                await pair.write(seed)
+            await check_endpoint_pair(pair.a, pair.b)
+
+    for seed in range(20):
+        with SimulatedNics(8, order="random", seed=seed) as nics:
+            run(main(nics, seed))
 
 
 def lane_errors() -> None:

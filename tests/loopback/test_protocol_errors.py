@@ -76,10 +76,12 @@ def frame(
     total: int | None = None,
     consumed: int = 0,
     transfer: int = 0,
+    received: int = 0,
     body: bytes = b"",
 ) -> bytes:
     total = len(body) if total is None else total
-    return HEADER.pack(kind, flags, reserved, total, sequence, consumed, transfer) + body
+    fields = kind, flags, reserved, total, sequence, consumed, transfer, received
+    return HEADER.pack(*fields) + body
 
 
 def whole(sequence: int, body: bytes, **fields: int) -> bytes:
@@ -153,13 +155,15 @@ FRAMES: dict[str, list[bytes]] = {
 
 def inject(endpoint: Endpoint, frames: list[bytes]) -> None:
     """Send frames, numbered on from those that the endpoint has sent."""
-    first = endpoint._channel.outbox.stream._sequence
+    stream = endpoint._channel.outbox.stream
+    first = stream._sequence
     for data in frames:
         if len(data) < HEADER.size:
             inject_raw(endpoint, data)
             continue
         fields = list(HEADER.unpack_from(data))
         fields[4] += first
+        stream._sequence = max(stream._sequence, fields[4] + 1)  # what the peer may say it has
         inject_raw(endpoint, HEADER.pack(*fields) + data[HEADER.size :])
 
 
@@ -413,7 +417,7 @@ async def test_random_frames(open_pair: OpenPair) -> None:
                 fields = [rng.choice((0, rng.randrange(1 << bits))) for bits in (4, 3, 1, 12)]
                 body = rng.randbytes(rng.choice((0, 1, 5, 600)))
                 fields[3] = rng.choice((len(body), fields[3]))
-                more = rng.choice((0, rng.randrange(1 << 64))), rng.choice((0, rng.randrange(9)))
+                more = [rng.choice((0, rng.randrange(limit))) for limit in (1 << 64, 9, 9)]
                 inject_raw(sender, HEADER.pack(*fields, first + number, *more) + body)
             await victim.aclose()
             await sender.aclose()

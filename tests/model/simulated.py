@@ -33,6 +33,8 @@ SETTINGS: dict[str, tuple[tuple[int, int], tuple[int, int], dict[str, Any], str,
     "storm": ((2, 2), (2, 1), {}, "storm", 40),
     "lanes fail": ((4, 4), (1, 1), {}, "lanes fail", 60),
     "workers whose lanes fail": ((8, 8), (2, 2), {}, "lanes fail", 60),
+    "workers fail": ((4, 4), (4, 4), {}, "lanes fail", 60),
+    "unequal workers fail": ((8, 8), (8, 2), {}, "lanes fail", 60),
 }
 
 

@@ -25,6 +25,7 @@ KINDS = (
     "TRANSFER_QUIET",
     "TRANSFER_ARRIVED",
     "LANE_FAILED",
+    "PATH_FAILED",
 )
 
 
@@ -120,6 +121,9 @@ class Sink:
 
     def lane_failed(self, lane: int, completion: Completion) -> None:
         self._note("lane", lane, completion.status)
+
+    def path_failed(self, path: int, completion: Completion) -> None:
+        self._note("path", path, completion.status)
 
     def peer_failed(self, completion: Completion) -> None:
         self._note("failed", completion.status)
@@ -232,6 +236,7 @@ def test_sinks_are_told(world: World) -> None:
     world.lib.put("FRAME_RECEIVED", peer=3, data=b"frame")
     world.lib.put("TRANSFER_ARRIVED", peer=3, sequence=9, status=-5)
     world.lib.put("LANE_FAILED", peer=3, token=2, status=-113)
+    world.lib.put("PATH_FAILED", peer=3, sequence=1, status=-113)
     world.lib.put("PEER_FAILED", peer=3, status=-104)
     world.lib.put("PEER_REMOVED", peer=3)
     world.lib.put("FRAME_RECEIVED", peer=3, data=b"late")
@@ -240,6 +245,7 @@ def test_sinks_are_told(world: World) -> None:
         ("frame", b"frame"),
         ("arrived", 9, -5),
         ("lane", 2, -113),
+        ("path", 1, -113),
         ("failed", -104),
         ("removed",),
     ]
@@ -286,13 +292,14 @@ def test_what_a_sink_raises_stays_with_it(world: World) -> None:
     sick, well = Sink(error), Sink()
     world.reader.attach(1, sick)
     world.reader.attach(2, well)
-    kinds = ("FRAME_RECEIVED", "TRANSFER_ARRIVED", "LANE_FAILED", "PEER_FAILED", "PEER_REMOVED")
-    for kind in kinds:
+    kinds = ("FRAME_RECEIVED", "TRANSFER_ARRIVED", "LANE_FAILED", "PATH_FAILED", "PEER_FAILED")
+    for kind in (*kinds, "PEER_REMOVED"):
         world.lib.put(kind, peer=1)
         world.lib.put(kind, peer=2)
     world.turn()
-    assert [what for what in sick.told if what[0] == "crashed"] == [("crashed", error)] * 5
-    assert [what[0] for what in well.told] == ["frame", "arrived", "lane", "failed", "removed"]
+    assert [what for what in sick.told if what[0] == "crashed"] == [("crashed", error)] * 6
+    told = ["frame", "arrived", "lane", "path", "failed", "removed"]
+    assert [what[0] for what in well.told] == told
     assert not world.crashes
 
 

@@ -9,7 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fabricio.errors import RemoteProtocolError
+from fabricio.frames import MIN_FRAME_BYTES
 from fabricio.handshake import (
+    PROTOCOL_VERSION,
     Hello,
     HelloAccepted,
     HelloRefused,
@@ -54,7 +56,7 @@ def terms(draw: st.DrawFn) -> dict[str, Any]:
         "immediate_bytes": draw(st.integers(0, 8)),
         "max_message_bytes": max_message_bytes,
         "receive_window_bytes": max_message_bytes + draw(st.integers(256, 1 << 30)),
-        "frame_bytes": draw(st.integers(544, 1 << 24)),
+        "frame_bytes": draw(st.integers(MIN_FRAME_BYTES, 1 << 24)),
         "peer_timeout_ms": draw(st.integers(1, 1 << 30)),
         "attempt": draw(ATTEMPTS),
     }
@@ -197,9 +199,9 @@ def test_nested_too_deep_and_trailing_bytes() -> None:
 
 
 def test_another_version_can_be_read_and_is_refused_by_name() -> None:
-    theirs = decode(content(version=2, shoe_size=43))
+    theirs = decode(content(version=PROTOCOL_VERSION + 1, shoe_size=43))
     assert isinstance(theirs, Hello)
-    with pytest.raises(RemoteProtocolError, match=r"version 1 and the peer 2"):
+    with pytest.raises(RemoteProtocolError, match=rf"version {PROTOCOL_VERSION} and the peer \d"):
         check_compatible(HELLO, theirs)
 
 

@@ -79,9 +79,11 @@ def frame(
     sequence: int = 0,
     consumed: int = 0,
     transfer: int = 0,
+    received: int = 0,
 ) -> bytes:
     total = len(body) if total is None else total
-    return HEADER.pack(kind, flags, reserved, total, sequence, consumed, transfer) + body
+    fields = kind, flags, reserved, total, sequence, consumed, transfer, received
+    return HEADER.pack(*fields) + body
 
 
 def deliver(stream: MessageStream, frames: list[bytes]) -> list[Event]:
@@ -93,7 +95,7 @@ def values(events: list[Event]) -> list[object]:
 
 
 class Pair:
-    """Two streams, and a network that may reorder and repeat but not lose."""
+    """Two streams, and a network that may reorder and repeat, and lose where a path fails."""
 
     def __init__(self, a: MessageStream, b: MessageStream, window_a: int, window_b: int) -> None:
         self.streams = (a, b)
@@ -129,6 +131,14 @@ class Pair:
         unread = sum(message.charge for message in self.inboxes[side])
         assert unread <= self.windows[side]
         self.pump(side)
+
+    def lose_path(self, rng: random.Random) -> None:
+        """Lose some of what is under way, and let both sides hear of it."""
+        for wire in self.wires:
+            wire[:] = [data for data in wire if rng.random() < 0.5]
+        for side in (0, 1):
+            self.streams[side].rewind()
+            self.pump(side)
 
     def take(self, side: int) -> None:
         if self.inboxes[side]:
@@ -166,6 +176,7 @@ STEPS = st.lists(
         st.tuples(st.just("flush"), st.integers(0, 1)),
         st.tuples(st.just("revoke"), st.integers(0, 1), st.integers(0, 3)),
         st.tuples(st.just("let go"), st.integers(0, 1)),
+        st.tuples(st.just("lose path"), st.integers(0, 1)),
     ),
     max_size=60,
 )
@@ -175,11 +186,13 @@ STEPS = st.lists(
     steps=STEPS,
     frame_bytes=st.integers(MIN_FRAME_BYTES, 4000),
     room=st.tuples(st.integers(256, 6000), st.integers(256, 6000)),
+    several_paths=st.booleans(),
     seed=st.integers(0, 1 << 30),
 )
 def test_delivered_once_and_in_order(
-    steps: list[Any], frame_bytes: int, room: tuple[int, int], seed: int
+    steps: list[Any], frame_bytes: int, room: tuple[int, int], several_paths: bool, seed: int
 ) -> None:
+    rng = random.Random(seed)
     windows = [3000 + more for more in room]
     a, b = (
         make(
@@ -187,6 +200,7 @@ def test_delivered_once_and_in_order(
             max_message_bytes=3000,
             receive_window_bytes=windows[side],
             send_window_bytes=windows[1 - side],
+            several_paths=several_paths,
         )
         for side in (0, 1)
     )
@@ -214,12 +228,15 @@ def test_delivered_once_and_in_order(
             pair.pump(side)
         elif name == "let go":
             pair.let_go(side)
+        elif name == "lose path":
+            if several_paths:
+                pair.lose_path(rng)
         else:
             pair.take(side)
     for side in (0, 1):
         pair.streams[side].close()
         pair.pump(side)
-    pair.settle(random.Random(seed))
+    pair.settle(rng)
     for side in (0, 1):
         assert pair.taken[side] == sent[1 - side]
         assert pair.transfers[side] == transfers[1 - side]
@@ -261,7 +278,7 @@ def test_damaged_frames_are_refused_or_dropped(
     else:
         fields = list(HEADER.unpack_from(broken))
         chosen = data.draw(st.integers(0, len(fields) - 1))
-        bits = (8, 8, 16, 32, 64, 64, 64)[chosen]
+        bits = (8, 8, 16, 32, 64, 64, 64, 64)[chosen]
         fields[chosen] = data.draw(st.integers(0, (1 << bits) - 1))
         broken[: HEADER.size] = HEADER.pack(*fields)
     frames[place] = bytes(broken)
@@ -317,7 +334,7 @@ def test_one_small_message_is_one_frame_without_a_copy() -> None:
     assert sender.send(b"12345678") == 1
     assert sender.queued_bytes == 10
     header, body = sender.next_frame() or (b"", b"")
-    assert (len(header), body) == (32, b"\xc4\x0812345678")
+    assert (len(header), body) == (40, b"\xc4\x0812345678")
     assert sender.next_frame() is None
     assert (sender.queued_bytes, sender.sent_count) == (0, 1)
     assert receiver.receive(header + body) == [MessageReceived(b"12345678", 256, None)]
@@ -593,6 +610,34 @@ def test_m6_early_frames_that_were_taken_free_their_room() -> None:
         receiver.consumed(4256)
 
 
+def test_m7_frames_are_kept_until_the_peer_has_them() -> None:
+    a, b = make(several_paths=True), make(several_paths=True)
+    for value in range(3):
+        a.send(value)
+    first, *others = frames_of(a)
+    b.receive(first)
+    b.send("answer")
+    a.receive(frames_of(b)[0])
+    assert a.idle
+    a.rewind()
+    assert not a.idle
+    assert frames_of(a) == others
+    frame = a.express(3)
+    assert isinstance(frame, tuple)
+    a.rewind()
+    assert frames_of(a) == [*others, b"".join(frame)]
+    assert a.idle
+
+
+def test_m7_with_one_path_nothing_is_kept() -> None:
+    a = make()
+    a.send(1)
+    frames_of(a)
+    a.rewind()
+    assert a.idle
+    assert frames_of(a) == []
+
+
 def test_frames_that_come_again_are_dropped_and_counted() -> None:
     a, b = make(), make()
     for place in range(3):
@@ -738,8 +783,8 @@ def test_consumed_more_than_received_is_refused() -> None:
     ("frames", "text"),
     [
         ([b""], "a frame of 0 bytes"),
-        ([frame()[:31]], "a frame of 31 bytes"),
-        ([frame(body=bytes(FRAME))], "a frame of 1056 bytes"),
+        ([frame()[:39]], "a frame of 39 bytes"),
+        ([frame(body=bytes(FRAME))], "a frame of 1064 bytes"),
         ([frame(kind=0, flags=0, body=b"")], "unknown type 0"),
         ([frame(kind=9, flags=0, body=b"")], "unknown type 9"),
         ([frame(reserved=1)], "reserved"),
@@ -797,6 +842,7 @@ def test_consumed_more_than_received_is_refused() -> None:
         ([frame(CLOSE, 0, b""), frame(sequence=1)], "after its CLOSE"),
         ([frame(ERROR, 0, bytes(513))], "an ERROR frame of 513 bytes"),
         ([frame(sequence=1 << 63)], "frame 0 is missing"),
+        ([frame(received=1)], "received 1 frames of 0"),
     ],
 )
 def test_each_broken_rule_is_named(frames: list[bytes], text: str) -> None:

@@ -14,6 +14,8 @@ enum fab_completion_kind {
 	FAB_TRANSFER_ARRIVED =
 		13,           /* peer; sequence; status: 0 or the sender's */
 	FAB_LANE_FAILED = 14, /* peer, worker; token: its lane; status, error */
+	FAB_PATH_FAILED =
+		15, /* peer; sequence: its number; status, error. Others are left. */
 };
 
 enum fab_limits {
@@ -30,9 +32,9 @@ struct fab_completion {
 	uint64_t sequence; /* ARRIVED: the sender's transfer sequence */
 	uint64_t count;    /* DONE with -FI_EIO: operations the peer counted */
 	uint32_t quiet;    /* DONE: 1 if the NIC holds none of the memory */
-	uint32_t reserved;
-	const void *data; /* RECEIVED: payload, borrowed until the next reap */
-	uint64_t bytes;   /* RECEIVED: of data */
+	uint32_t severed;  /* DONE, within the engine: enum fab_part_severed */
+	const void *data;  /* RECEIVED: payload, borrowed until the next reap */
+	uint64_t bytes;    /* RECEIVED: of data */
 	struct fab_error *error; /* owned by the loop; NULL if status is 0 */
 };
 

@@ -42,7 +42,8 @@ enum fab_frame_kind {
 
 /* Queue one frame of head + body (copied). `kind` HELLO is sent unattached.
  * head_bytes + body_bytes <= fab_engine_frame_bytes(). Frames to one peer
- * leave in order, before pages. With token != 0 FAB_FRAME_SENT with it follows
+ * leave in order, before pages, by the first path that has not failed; what was
+ * on its way over one that fails is lost. With token != 0 FAB_FRAME_SENT with it follows
  * when the provider has completed it; a failure always arrives, as
  * FAB_PEER_FAILED. [loop] */
 int fab_frame_send(struct fab_engine *engine, uint32_t peer, uint32_t kind,

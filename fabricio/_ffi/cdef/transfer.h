@@ -44,8 +44,9 @@ struct fab_remote {
 /* Start a transfer of pages that passed fab_pages_check. Indices and keys are
  * copied. sequence: this endpoint's own count of transfers, never reused.
  * FAB_TRANSFER_DONE with this token follows exactly once. Returns 0, -FI_ENOMEM,
- * or -FI_EINVAL: keys do not fit the peer's lanes, or no path leads from where
- * this region is registered to where the remote one is. [loop] */
+ * -FI_EINVAL: keys do not fit the peer's lanes, or no path leads from where this
+ * region is registered to where the remote one is; -FI_EHOSTUNREACH: no path does
+ * any more. [loop] */
 int fab_transfer_start(struct fab_engine *engine, uint32_t peer, uint32_t flags,
 		       uint64_t token, uint64_t sequence,
 		       struct fab_region *region,

@@ -12,7 +12,11 @@ enum fab_command_kind {
 	FAB_COMMAND_PEER_ATTACH, /* peer, number, cookie, heartbeat_ns */
 	FAB_COMMAND_PEER_BREAK,  /* peer; object: struct fab_error, to the
 				    worker */
+	FAB_COMMAND_PATH_BREAK,  /* peer; object: struct fab_error, to the
+				    worker */
 	FAB_COMMAND_PEER_REMOVE, /* peer */
+	FAB_COMMAND_QUESTION,    /* peer; object: struct fab_question, to the
+				    worker */
 	FAB_COMMAND_FRAME, /* peer; object: struct fab_outgoing, to the worker
 			    */
 	FAB_COMMAND_TRANSFER, /* peer; object: struct fab_part, to the

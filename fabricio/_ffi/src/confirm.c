@@ -2,6 +2,7 @@
 
 #include "part.h"
 #include "peer.h"
+#include "question.h"
 #include "registration.h"
 #include "worker.h"
 
@@ -227,8 +228,9 @@ void fab_confirm_announced(struct fab_worker *worker, struct fab_peer *peer,
 	uint32_t immediate = announce->immediate;
 
 	if (fab_immediate_peer(immediate) != peer->slot ||
-	    announce->status > 0 || !announce->parts ||
-	    announce->parts > peer->path_count) {
+	    announce->status > 0 || announce->part >= announce->parts ||
+	    announce->parts > peer->path_count ||
+	    announce->from_path >= peer->path_count) {
 		fab_peer_break(worker, peer, -EPROTO, "fi_recv",
 			       "announcement that cannot be");
 		return;
@@ -244,6 +246,13 @@ void fab_confirm_announced(struct fab_worker *worker, struct fab_peer *peer,
 				     arrival->refusal);
 		else
 			fab_worker_count(&worker->statistics.stale_frames, 1);
+		return;
+	}
+	if (announce->flags & FAB_ANNOUNCE_MOVED) {
+		arrival->sequence = announce->sequence;
+		if (!arrival->asked)
+			arrival->asked =
+				!fab_question_ask(worker, peer, announce);
 		return;
 	}
 	if (announce->flags & FAB_ANNOUNCE_RESTART) {
@@ -270,6 +279,7 @@ void fab_confirm_announced(struct fab_worker *worker, struct fab_peer *peer,
 	arrival->announced = announce->count;
 	arrival->notify = !!(announce->flags & FAB_ANNOUNCE_NOTIFY);
 	arrival->parts = (uint8_t) announce->parts;
+	arrival->part = (uint8_t) announce->part;
 	arrival->known = 1;
 	if (announce->status && !arrival->status && arrival->notify)
 		fab_worker_report_arrival(worker, peer, arrival,
@@ -304,6 +314,32 @@ void fab_confirm_confirmed(struct fab_worker *worker, struct fab_peer *peer,
 		return;
 	}
 	fab_part_confirmed(worker, part, confirm->status, confirm->counted);
+}
+
+int fab_confirm_had_arrived(const struct fab_arrivals *arrivals,
+			    uint32_t immediate, uint64_t sequence)
+{
+	uint32_t slot = fab_immediate_slot(immediate);
+	const struct fab_arrival *arrival;
+
+	if (slot >= arrivals->capacity)
+		return 0;
+	arrival = &arrivals->slots[slot];
+	return arrival->generation == fab_immediate_generation(immediate) &&
+	       arrival->sequence == sequence && !arrival->open &&
+	       !arrival->refusal && !arrival->status;
+}
+
+void fab_confirm_answer(struct fab_worker *worker, struct fab_peer *peer,
+			uint32_t immediate, int had_arrived)
+{
+	struct fab_arrival *arrival = arrival_open(&peer->arrivals, immediate);
+
+	if (!arrival || !arrival->asked)
+		return; /* the source gave up meanwhile */
+	arrival->open = arrival->asked = 0;
+	arrival->refusal = had_arrived ? 0 : -FI_ECANCELED;
+	confirm_send(worker, peer, arrival, immediate, arrival->refusal);
 }
 
 void fab_confirm_prove(struct fab_worker *worker, struct fab_peer *peer,

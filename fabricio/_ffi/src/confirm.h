@@ -25,7 +25,10 @@
  *    count, and drops what still arrives for that generation.
  * C7 a source that begins again, since a lane failed, has the target forget the
  *    count first, and waits for its word: -FI_ECANCELED, or 0 if all had
- *    arrived before. */
+ *    arrived before.
+ * C8 the same for one that was announced on a path which has failed since: the
+ *    target closes that path, so that its count there is the last word, and
+ *    then answers on the new one (question.h). */
 #ifndef FAB_CONFIRM_H
 #define FAB_CONFIRM_H
 
@@ -83,6 +86,8 @@ struct fab_arrivals {
 		uint8_t known;      /* announced is valid */
 		uint8_t notify;
 		uint8_t parts; /* of the transfer */
+		uint8_t part;  /* which of them */
+		uint8_t asked; /* the answer is on its way (C8) */
 	} *slots;              /* owned */
 	uint32_t capacity;
 };
@@ -111,6 +116,14 @@ void fab_confirm_announced(struct fab_worker *worker, struct fab_peer *peer,
 			   const struct fab_announce *announce);
 void fab_confirm_confirmed(struct fab_worker *worker, struct fab_peer *peer,
 			   const struct fab_confirm *confirm);
+/* Whether all had arrived under this value, which is closed for good. [worker] */
+int fab_confirm_had_arrived(const struct fab_arrivals *arrivals,
+			    uint32_t immediate, uint64_t sequence);
+
+/* Answer the announcement of a part that has moved (C8). [worker] */
+void fab_confirm_answer(struct fab_worker *worker, struct fab_peer *peer,
+			uint32_t immediate, int had_arrived);
+
 /* Answers only a key that is good: the announcement refuses the others. */
 void fab_confirm_prove(struct fab_worker *worker, struct fab_peer *peer,
 		       const struct fab_proof *proof);

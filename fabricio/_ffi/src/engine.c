@@ -1,6 +1,7 @@
 #include "engine.h"
 
 #include "frame.h"
+#include "question.h"
 #include "region.h"
 #include "transfer.h"
 
@@ -294,8 +295,15 @@ static int engine_gather(struct fab_engine *engine,
 	case FAB_PEER_ADDED:
 	case FAB_PEER_REMOVED:
 	case FAB_PEER_FAILED:
+	case FAB_PATH_FAILED:
+	case FAB_PATHS_DOWN:
 	case FAB_TRANSFER_ARRIVED:
 		return fab_route_gather(engine, completion);
+	case FAB_QUESTION:
+		fab_question_pass(
+			engine,
+			(struct fab_question *) (uintptr_t) completion->token);
+		return 0;
 	default:
 		return 1;
 	}
@@ -350,6 +358,8 @@ static void engine_drop_command(const struct fab_command *command)
 	case FAB_COMMAND_FRAME:
 	case FAB_COMMAND_PEER_ADD:
 	case FAB_COMMAND_PEER_BREAK:
+	case FAB_COMMAND_PATH_BREAK:
+	case FAB_COMMAND_QUESTION:
 	case FAB_COMMAND_TRANSFER:
 	case FAB_COMMAND_REGISTER:
 		free(command->object);
@@ -363,6 +373,8 @@ static void engine_drop_completion(const struct fab_completion *completion)
 {
 	if (completion->data)
 		free(fab_frame_of(completion->data));
+	if (completion->kind == FAB_QUESTION)
+		free((void *) (uintptr_t) completion->token);
 	free(completion->error);
 }
 

@@ -9,7 +9,7 @@
 #endif
 
 static_assert(sizeof(struct fab_frame_header) == 16, "wire format");
-static_assert(sizeof(struct fab_announce) == 48, "wire format");
+static_assert(sizeof(struct fab_announce) == 56, "wire format");
 static_assert(sizeof(struct fab_confirm) == 24, "wire format");
 static_assert(sizeof(struct fab_proof) == 16, "wire format");
 static_assert(sizeof(struct fab_beat) == 8, "wire format");

@@ -1,7 +1,7 @@
 /* Frames: what goes over fi_send(3), and the buffers it goes through.
  *
  * On the wire a frame is a struct fab_frame_header, little-endian, and a
- * payload. Engine frames (ANNOUNCE to BEAT) have a fixed payload; HELLO and
+ * payload. Engine frames (ANNOUNCE to PATHS) have a fixed payload; HELLO and
  * MESSAGE payloads belong to Python. */
 #ifndef FAB_FRAME_H
 #define FAB_FRAME_H
@@ -23,6 +23,7 @@ enum fab_engine_frame_kind {
 	FAB_FRAME_PROVE = 19,  /* source -> target: is this key good? */
 	FAB_FRAME_PROVEN = 20, /* target -> source: it is */
 	FAB_FRAME_BEAT = 21,   /* I live, and have sent you so much */
+	FAB_FRAME_PATHS = 22,  /* I have lost these paths */
 };
 
 struct fab_frame_header {
@@ -37,7 +38,8 @@ enum fab_announce_flags {
 	FAB_ANNOUNCE_NOTIFY = 1,    /* tell the loop when all is in place */
 	FAB_ANNOUNCE_QUERY = 2,     /* answer now, complete or not */
 	FAB_ANNOUNCE_UNCOUNTED = 4, /* failed: nobody knows how many arrived */
-	FAB_ANNOUNCE_RESTART = 8    /* forget it: it begins again (C7) */
+	FAB_ANNOUNCE_RESTART = 8,   /* forget it: it begins again (C7) */
+	FAB_ANNOUNCE_MOVED = 16     /* it began on another path (C8) */
 };
 
 struct fab_announce {
@@ -49,7 +51,10 @@ struct fab_announce {
 	uint32_t flags;
 	uint32_t access; /* enum fab_access: what the key must grant; 0: none */
 	uint32_t parts;  /* of the transfer, each announced on its own path */
-	uint32_t reserved;
+	uint32_t part;   /* which of them */
+	/* MOVED: how it was announced before. */
+	uint32_t from_path;
+	uint32_t from_immediate;
 };
 
 struct fab_confirm {
@@ -68,6 +73,10 @@ struct fab_proof {
 
 struct fab_beat {
 	uint64_t messages; /* frames of that kind that left on this path */
+};
+
+struct fab_paths {
+	uint64_t down; /* bit mask */
 };
 
 #define FAB_ANY_LANE UINT32_MAX

@@ -53,6 +53,17 @@ static void part_keep_chunk(struct fab_part *part, uint64_t chunk)
 	part->replayed = part->chunk_count;
 }
 
+/* What may not be reported yet, though nothing is out: T5, T9. */
+static int part_awaits(const struct fab_part *part)
+{
+	if (part->hopeless)
+		return 0;
+	if ((part->flags & FAB_TRANSFER_NOTIFY) && part->peer->path_count > 1)
+		return part->departed || part->due;
+	return !part->error.code && part->departed &&
+	       (part->flags & FAB_TRANSFER_CONFIRM);
+}
+
 int fab_part_more(struct fab_part *part)
 {
 	uint64_t chunk;
@@ -92,10 +103,15 @@ void fab_part_begin(struct fab_worker *worker, struct fab_part *part)
 	struct fab_error error;
 
 	worker->outstanding++;
-	fab_registration_hold(part->registration);
+	if (part->registration)
+		fab_registration_hold(part->registration);
 	part->moved_ns = worker->now_ns;
 	part->peer = peer;
-	part->keeps = worker->lane_count > 1;
+	part->keeps = worker->lane_count > 1 || (peer && peer->path_count > 1);
+	part->stopped = part->error.code != 0;
+	part->restarting = part->moved && !part->stopped;
+	if (part->chunk_count && !part->moved)
+		fab_worker_count(&worker->statistics.parts_restarted, 1);
 	part->due = !!(part->flags & FAB_TRANSFER_NOTIFY);
 	if (!peer || (peer->state != FAB_PEER_OPEN &&
 		      peer->state != FAB_PEER_ATTACHED)) {
@@ -169,6 +185,7 @@ static void part_announce(struct fab_worker *worker, struct fab_part *part,
 		.status = part->error.code,
 		.flags = flags,
 		.parts = part->part_count,
+		.part = part->index,
 	};
 
 	announce.count = part->marked;
@@ -178,11 +195,15 @@ static void part_announce(struct fab_worker *worker, struct fab_part *part,
 					  FAB_ACCESS_REMOTE_WRITE;
 	if (part->flags & FAB_TRANSFER_NOTIFY)
 		announce.flags |= FAB_ANNOUNCE_NOTIFY;
-	if (part->restarting)
+	if (part->moved) {
+		announce.flags |= FAB_ANNOUNCE_MOVED;
+		announce.from_path = part->from_path;
+		announce.from_immediate = part->from_immediate;
+	} else if (part->restarting)
 		announce.flags |= FAB_ANNOUNCE_RESTART;
 	else if (part->uncounted)
 		announce.flags |= FAB_ANNOUNCE_UNCOUNTED;
-	part->announced = 1;
+	part->announced = part->told = 1;
 	part->due = 0;
 	fab_peer_send(worker, part->peer, FAB_FRAME_ANNOUNCE, &announce,
 		      sizeof(announce));
@@ -214,7 +235,8 @@ static void part_report(struct fab_worker *worker, struct fab_part *part)
 static void part_let_go(struct fab_worker *worker, struct fab_part *part)
 {
 	part->quiet = 1;
-	fab_registration_drop(worker, part->registration);
+	if (part->registration)
+		fab_registration_drop(worker, part->registration);
 	part->registration = NULL;
 }
 
@@ -232,6 +254,7 @@ static void part_begin_again(struct fab_worker *worker, struct fab_part *part)
 	struct fab_cursor none = {0};
 
 	part->restarting = part->announced = part->uncounted = part->dry = 0;
+	part->told = part->moved = 0;
 	part->posted = part->completed = part->marked = part->counted = 0;
 	part->queries = part->asked = part->replayed = 0;
 	part->lost_bytes = part->lost_pages = 0;
@@ -274,8 +297,7 @@ void fab_part_settle(struct fab_worker *worker, struct fab_part *part)
 	if (part_out(part))
 		return;
 	if (!part->reported) {
-		if (!part->error.code && part->departed &&
-		    (part->flags & FAB_TRANSFER_CONFIRM))
+		if (part_awaits(part))
 			return;
 		part_report(worker, part);
 	}
@@ -333,6 +355,10 @@ void fab_part_orphan(struct fab_worker *worker, struct fab_part *part,
 {
 	part->due = 0;
 	part_undepart(part);
+	if (part->peer && part->peer->severed && !part->reported &&
+	    !part->severed)
+		part->severed = part->error.code ? FAB_PART_FAILED_BEFORE :
+						   FAB_PART_FAULTLESS;
 	if (part->reported)
 		fab_part_settle(worker, part);
 	else
@@ -372,8 +398,8 @@ static void part_give_up(struct fab_worker *worker, struct fab_part *part,
 	struct fab_error error;
 
 	fab_error_set(&error, code, "fi_writemsg", 0, text);
-	part->uncounted = 1;
-	part->restarting = 0;
+	part->uncounted = part->hopeless = 1;
+	part->restarting = part->moved = 0;
 	if (!part->error.code)
 		part->error = error;
 	part_announce(worker, part, 0);
@@ -389,7 +415,7 @@ static void part_forgotten(struct fab_worker *worker, struct fab_part *part)
 		part_begin_again(worker, part);
 		return;
 	}
-	part->announced = 0;
+	part->announced = part->moved = 0;
 	part->due = !!(part->flags & FAB_TRANSFER_NOTIFY);
 	if (part->due)
 		part_move(part, &part->peer->waiting);
@@ -398,14 +424,16 @@ static void part_forgotten(struct fab_worker *worker, struct fab_part *part)
 }
 
 /* All that was written had arrived, though an operation failed here. Of a read
- * that says nothing. */
+ * that says nothing, but that one which moved was announced when it was whole.
+ */
 static void part_had_arrived(struct fab_worker *worker, struct fab_part *part)
 {
-	if (part->flags & FAB_TRANSFER_READ) {
+	if ((part->flags & FAB_TRANSFER_READ) && !part->moved) {
 		part_begin_again(worker, part);
 		return;
 	}
-	part->restarting = 0;
+	part->restarting = part->moved = 0;
+	part->dry = 1;
 	fab_worker_count(&part->bytes_done, part->lost_bytes);
 	fab_worker_count(&part->pages_done, part->lost_pages);
 }
@@ -424,7 +452,7 @@ void fab_part_confirmed(struct fab_worker *worker, struct fab_part *part,
 	}
 	if (status == 0) {
 		part_undepart(part);
-		if (part->restarting)
+		if (part->restarting || part->moved)
 			part_had_arrived(worker, part);
 		fab_part_settle(worker, part);
 		fab_part_admit(worker, peer);

@@ -13,7 +13,13 @@
  *    confirmed key and count (confirm.h).
  * T6 the supply is the loop's, and there until the loop releases.
  * T7 when a lane fails and others are left, all chunks are posted again, once
- *    the target has forgotten what it counted. */
+ *    the target has forgotten what it counted.
+ * T8 a severed part is over without being at fault: its path failed. Reported as
+ *    quiet, its chunks are the loop's, for the part that takes its place. That
+ *    one asks first whether all had arrived, if this one was announced as
+ *    notified (C8).
+ * T9 where there are several paths, a notified part is reported only when the
+ *    peer has confirmed it, or that it failed: until then its path may fail. */
 #ifndef FAB_PART_H
 #define FAB_PART_H
 
@@ -27,6 +33,11 @@ struct fab_peer;
 struct fab_registration;
 struct fab_worker;
 
+enum fab_part_severed {
+	FAB_PART_FAULTLESS = 1,     /* its path failed, and nothing else */
+	FAB_PART_FAILED_BEFORE = 2, /* the peer may have to hear of that */
+};
+
 struct fab_part {
 	struct fab_link link; /* one of the peer's lists */
 	/* Constant after start. */
@@ -38,7 +49,10 @@ struct fab_part {
 	uint32_t flags;
 	uint32_t peer_slot;
 	uint32_t part_count; /* of the transfer */
-	uint32_t empty;      /* the transfer has no page */
+	uint32_t index;      /* which of them */
+	uint32_t from_path;  /* moved: where it was announced, and how */
+	uint32_t from_immediate;
+	uint32_t empty; /* the transfer has no page */
 	/* The worker's. */
 	struct fab_peer *peer;    /* borrowed; NULL before the worker has it */
 	struct fab_cursor cursor; /* of the chunk that it has taken */
@@ -62,9 +76,13 @@ struct fab_part {
 	uint8_t due;        /* the peer must hear of it: NOTIFY, unannounced */
 	uint8_t stopped;    /* posts no more (T2) */
 	uint8_t dry;        /* the supply had nothing left */
-	uint8_t keeps;      /* chunks: there are other lanes */
+	uint8_t keeps;      /* chunks: there are other lanes or paths */
 	uint8_t restarting; /* posts no more until it begins again (T7) */
 	uint8_t announced;
+	uint8_t told;      /* announced since its start, if not any more */
+	uint8_t moved;     /* begins by asking (T8) */
+	uint8_t severed;   /* enum fab_part_severed */
+	uint8_t hopeless;  /* the peer does not answer (T9) */
 	uint8_t uncounted; /* an operation failed: the count is unknown */
 	uint8_t reported;
 	uint8_t quiet;          /* registration let go */

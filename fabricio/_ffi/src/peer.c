@@ -2,8 +2,10 @@
 
 #include "lane.h"
 #include "part.h"
+#include "route.h"
 #include "worker.h"
 
+#include <errno.h>
 #include <rdma/fi_errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -147,7 +149,9 @@ void fab_peer_open(struct fab_worker *worker, struct fab_peer_spec *spec)
 	if (peer) {
 		peer->state = FAB_PEER_OPEN;
 		peer->route = spec->route;
+		peer->path = spec->path;
 		peer->path_count = spec->path_count;
+		peer->severed = 0;
 		peer->cookie = spec->cookie;
 		peer->remote_cookie = 0;
 		peer->remote_slot = FAB_NO_PEER;
@@ -293,17 +297,32 @@ static void peer_stop(struct fab_worker *worker, struct fab_peer *peer,
 	peer->deadline_ns = worker->now_ns + worker->options.peer_timeout_ns;
 }
 
-void fab_peer_break_by(struct fab_worker *worker, struct fab_peer *peer,
-		       const struct fab_error *error)
+static void peer_end(struct fab_worker *worker, struct fab_peer *peer,
+		     const struct fab_error *error)
 {
-	if (peer->state != FAB_PEER_OPEN && peer->state != FAB_PEER_ATTACHED)
-		return;
 	peer->state = FAB_PEER_BROKEN;
-	fab_worker_report(worker, FAB_PEER_FAILED, peer->route, 0, error);
+	fab_worker_report_broken(worker, peer, error);
 	peer_stop(worker, peer, error);
 	/* What is still out after a failure seldom comes back: tell soon. */
 	if (peer->deadline_ns > worker->now_ns + FAB_GRACE_NS)
 		peer->deadline_ns = worker->now_ns + FAB_GRACE_NS;
+}
+
+void fab_peer_break_by(struct fab_worker *worker, struct fab_peer *peer,
+		       const struct fab_error *error)
+{
+	if (peer->state == FAB_PEER_OPEN || peer->state == FAB_PEER_ATTACHED)
+		peer_end(worker, peer, error);
+}
+
+void fab_peer_sever(struct fab_worker *worker, struct fab_peer *peer,
+		    const struct fab_error *error)
+{
+	if (peer->state != FAB_PEER_OPEN && peer->state != FAB_PEER_ATTACHED)
+		return;
+	peer->severed =
+		peer->path_count > 1 && peer->state == FAB_PEER_ATTACHED;
+	peer_end(worker, peer, error);
 }
 
 void fab_peer_break(struct fab_worker *worker, struct fab_peer *peer, int code,
@@ -321,7 +340,8 @@ int fab_peer_lose_lane(struct fab_worker *worker, struct fab_peer *peer,
 	uint64_t all = UINT64_MAX >> (64 - worker->lane_count);
 	uint64_t down = peer->down | 1ull << lane;
 
-	if (peer->state != FAB_PEER_ATTACHED || down == all) {
+	if (peer->state != FAB_PEER_ATTACHED ||
+	    (down == all && peer->path_count == 1)) {
 		fab_peer_break_by(worker, peer, error);
 		return 0;
 	}
@@ -329,6 +349,10 @@ int fab_peer_lose_lane(struct fab_worker *worker, struct fab_peer *peer,
 		return 1;
 	peer->down = down;
 	fab_worker_count(&worker->statistics.lanes_failed, 1);
+	if (down == all) {
+		fab_peer_sever(worker, peer, error);
+		return 0;
+	}
 	fab_worker_report(worker, FAB_LANE_FAILED, peer->route, lane, error);
 	fab_peer_ready(worker, peer);
 	return 1;
@@ -447,6 +471,17 @@ void fab_peer_hear_beat(struct fab_worker *worker, struct fab_peer *peer,
 	    worker->options.peer_timeout_ns / 2)
 		fab_peer_break(worker, peer, -FI_EIO, "fi_recv",
 			       "a message of the peer's got lost");
+}
+
+int fab_peer_hear_paths(struct fab_worker *worker, const struct fab_peer *peer,
+			const struct fab_paths *paths)
+{
+	if (!paths->down ||
+	    paths->down & ~(UINT64_MAX >> (64 - peer->path_count)))
+		return -EPROTO;
+	fab_worker_report(worker, FAB_PATHS_DOWN, peer->route, paths->down,
+			  NULL);
+	return 0;
 }
 
 void fab_peer_excuse(struct fab_worker *worker, uint64_t late_ns)

@@ -7,7 +7,8 @@
  *    others are free: stale immediates meet a free slot.
  * P3 a broken peer is reported once; its transfers end, others do not notice.
  * P4 a lane that failed is not used again for this peer; what failed on it goes
- *    by the others. The peer breaks with its last lane.
+ *    by the others. With its last lane the path is severed, if the peer has
+ *    others, and its parts go there (transfer.h); else the peer breaks.
  * P5 a peer with a heartbeat is heard of within peer_timeout, or breaks. What it
  *    says it has sent arrives within half of that after it was last heard to
  *    say so, or it breaks: providers may lose what they called sent. */
@@ -60,8 +61,10 @@ struct fab_peer {
 	uint64_t remote_cookie;              /* what frames to it must carry */
 	uint32_t slot;
 	uint32_t route; /* how the loop calls it */
+	uint32_t path;  /* of the route, which this is */
 	uint32_t path_count;
-	uint32_t turn; /* lane that goes first */
+	uint32_t severed; /* broken as a path alone */
+	uint32_t turn;    /* lane that goes first */
 	uint64_t down; /* bit mask: lanes by which it is not reached any more */
 	uint32_t remote_slot;
 	uint32_t state;
@@ -96,6 +99,10 @@ void fab_peer_queue(struct fab_worker *worker, struct fab_peer *peer,
 void fab_peer_hear_beat(struct fab_worker *worker, struct fab_peer *peer,
 			const struct fab_beat *beat);
 
+/* The peer has lost paths: the loop shall hear. 0, or -EPROTO. [worker] */
+int fab_peer_hear_paths(struct fab_worker *worker, const struct fab_peer *peer,
+			const struct fab_paths *paths);
+
 /* Memory is out: break the peer with its next turn, and not at once, since the
  * caller may be about one of its transfers. [worker] */
 void fab_peer_starve(struct fab_worker *worker, struct fab_peer *peer);
@@ -109,6 +116,10 @@ void fab_peer_break(struct fab_worker *worker, struct fab_peer *peer, int code,
 		    const char *call, const char *text);
 void fab_peer_break_by(struct fab_worker *worker, struct fab_peer *peer,
 		       const struct fab_error *error);
+
+/* This path failed; others may lead there. Idempotent. [worker] */
+void fab_peer_sever(struct fab_worker *worker, struct fab_peer *peer,
+		    const struct fab_error *error);
 
 /* A lane to the peer failed. 1 if others are left; else the peer breaks.
  * [worker] */

@@ -61,6 +61,7 @@ static int reap_engine_frame(struct fab_worker *worker, struct fab_peer *peer,
 		struct fab_confirm confirm;
 		struct fab_proof proof;
 		struct fab_beat beat;
+		struct fab_paths paths;
 	} body;
 
 	if (kind == FAB_FRAME_ANNOUNCE && bytes == sizeof(body.announce)) {
@@ -87,6 +88,10 @@ static int reap_engine_frame(struct fab_worker *worker, struct fab_peer *peer,
 		memcpy(&body.beat, payload, sizeof(body.beat));
 		fab_peer_hear_beat(worker, peer, &body.beat);
 		return 0;
+	}
+	if (kind == FAB_FRAME_PATHS && bytes == sizeof(body.paths)) {
+		memcpy(&body.paths, payload, sizeof(body.paths));
+		return fab_peer_hear_paths(worker, peer, &body.paths);
 	}
 	/* A stir has done its work by arriving. */
 	return kind == FAB_FRAME_STIR && bytes == 0 ? 0 : -EPROTO;

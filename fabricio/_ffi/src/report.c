@@ -54,6 +54,21 @@ void fab_worker_report(struct fab_worker *worker, uint32_t kind, uint32_t peer,
 	worker_tell(worker, &completion);
 }
 
+void fab_worker_report_broken(struct fab_worker *worker,
+			      const struct fab_peer *peer,
+			      const struct fab_error *error)
+{
+	struct fab_completion completion = {
+		.kind = peer->severed ? FAB_PATH_FAILED : FAB_PEER_FAILED,
+		.peer = peer->route,
+		.sequence = peer->path,
+		.status = error->code,
+		.error = fab_error_copy(error),
+	};
+
+	worker_tell(worker, &completion);
+}
+
 void fab_worker_report_done(struct fab_worker *worker,
 			    const struct fab_part *part, int quiet)
 {
@@ -63,7 +78,9 @@ void fab_worker_report_done(struct fab_worker *worker,
 		.token = part->token,
 		.sequence = part->sequence,
 		.count = part->counted,
+		.bytes = part->index,
 		.quiet = (uint32_t) quiet,
+		.severed = part->severed,
 		.status = part->error.code,
 	};
 
@@ -97,6 +114,7 @@ void fab_worker_report_arrival(struct fab_worker *worker,
 	struct fab_completion completion = {
 		.kind = FAB_TRANSFER_ARRIVED,
 		.peer = peer->route,
+		.token = arrival->part,
 		.sequence = arrival->sequence,
 		.count = arrival->parts,
 		.status = status,

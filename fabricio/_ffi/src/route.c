@@ -3,6 +3,7 @@
 #include "engine.h"
 #include "frame.h"
 #include "peer.h"
+#include "question.h"
 
 #include <errno.h>
 #include <rdma/fi_errno.h>
@@ -13,6 +14,7 @@
 struct fab_route_arrival {
 	struct fab_link link;
 	uint64_t sequence;
+	uint64_t seen; /* bit mask: parts */
 	uint32_t left;
 	int32_t status; /* of the first that failed, told already */
 };
@@ -76,9 +78,18 @@ void fab_routes_destruct(struct fab_routes *routes)
 	free(routes->items);
 }
 
-static uint32_t route_worker(const struct fab_engine *engine, uint32_t path)
+uint32_t fab_route_worker(const struct fab_engine *engine, uint32_t path)
 {
 	return path % engine->worker_count;
+}
+
+uint32_t fab_route_lane(const struct fab_route *route, uint32_t path,
+			uint32_t lane)
+{
+	uint32_t there = path % route->worker_count;
+
+	return route->first_lanes[there] +
+	       (path / route->worker_count + lane) % route->lane_counts[there];
 }
 
 static int route_reserve(struct fab_engine *engine,
@@ -120,9 +131,11 @@ static struct fab_peer_spec *spec_alloc(const struct fab_route *route,
 	spec->cookie = cookie;
 	spec->address_bytes = address_bytes;
 	spec->lane_count = route->lane_counts[there];
-	memcpy(spec->addresses,
-	       addresses + (size_t) address_bytes * route->first_lanes[there],
-	       bytes);
+	for (uint32_t i = 0; i < spec->lane_count; i++)
+		memcpy(spec->addresses + (size_t) address_bytes * i,
+		       addresses + (size_t) address_bytes *
+					   fab_route_lane(route, path, i),
+		       address_bytes);
 	return spec;
 }
 
@@ -155,7 +168,7 @@ int fab_peer_add(struct fab_engine *engine, uint64_t token, uint64_t cookie,
 	if (route_reserve(engine, route))
 		goto failed;
 	for (uint32_t i = 0; i < route->path_count; i++)
-		fab_engine_command(engine, route_worker(engine, i),
+		fab_engine_command(engine, fab_route_worker(engine, i),
 				   FAB_COMMAND_PEER_ADD, FAB_NO_PEER, specs[i]);
 	route->adding = route->path_count;
 	return 0;
@@ -205,7 +218,7 @@ int fab_peer_attach(struct fab_engine *engine, uint32_t peer,
 			.heartbeat_ns = heartbeat_ns,
 		};
 
-		(void) fab_engine_submit(engine, route_worker(engine, i),
+		(void) fab_engine_submit(engine, fab_route_worker(engine, i),
 					 &command);
 	}
 	return 0;
@@ -216,7 +229,7 @@ static void route_remove(struct fab_engine *engine, struct fab_route *route)
 	route->removing = 1;
 	for (uint32_t i = 0; i < route->path_count; i++) {
 		if (route->paths[i].slot != FAB_NO_PEER)
-			fab_engine_command(engine, route_worker(engine, i),
+			fab_engine_command(engine, fab_route_worker(engine, i),
 					   FAB_COMMAND_PEER_REMOVE,
 					   route->paths[i].slot, NULL);
 	}
@@ -236,58 +249,119 @@ int fab_peer_remove(struct fab_engine *engine, uint32_t peer)
 	return 0;
 }
 
-/* Messages take the first path, so that they stay in order. */
+static uint64_t route_paths(const struct fab_route *route)
+{
+	return UINT64_MAX >> (64 - route->path_count);
+}
+
+/* R4. */
+static uint32_t route_message_path(const struct fab_route *route)
+{
+	uint64_t up = route_paths(route) & ~route->down;
+
+	return up ? (uint32_t) __builtin_ctzll(up) : 0;
+}
+
 int fab_frame_send(struct fab_engine *engine, uint32_t peer, uint32_t kind,
 		   uint64_t token, const void *head, uint32_t head_bytes,
 		   const void *body, uint32_t body_bytes)
 {
 	const struct fab_route *route = fab_route_find(&engine->routes, peer);
-	struct fab_worker *worker = &engine->workers[0];
 	struct fab_outgoing *frame;
+	struct fab_worker *worker;
+	uint32_t path, index;
 
+	if (!route || (kind != FAB_FRAME_HELLO && kind != FAB_FRAME_MESSAGE))
+		return -FI_EINVAL;
+	path = route_message_path(route);
+	index = fab_route_worker(engine, path);
+	worker = &engine->workers[index];
 	if (!worker->lane_count)
 		return -FI_EOPBADSTATE;
 	if ((uint64_t) head_bytes + body_bytes + sizeof(frame->header) >
 	    worker->lanes[0].frame_stride)
 		return -FI_EMSGSIZE;
-	if (!route || (kind != FAB_FRAME_HELLO && kind != FAB_FRAME_MESSAGE))
-		return -FI_EINVAL;
 	frame = fab_outgoing_alloc(kind, token, head, head_bytes, body,
 				   body_bytes);
 	if (!frame)
 		return -FI_ENOMEM;
-	if (!engine->backlogs[0].count &&
-	    !fab_worker_express(worker, route->paths[0].slot, frame)) {
+	if (!engine->backlogs[index].count &&
+	    !fab_worker_express(worker, route->paths[path].slot, frame)) {
 		fab_wakeup_rouse(&worker->sleeper);
 		return 0;
 	}
-	if (fab_engine_reserve(engine, 1, 1)) {
+	if (fab_engine_reserve(engine, 1ull << index, 1)) {
 		free(frame);
 		return -FI_ENOMEM;
 	}
-	fab_engine_command(engine, 0, FAB_COMMAND_FRAME, route->paths[0].slot,
-			   frame);
+	fab_engine_command(engine, index, FAB_COMMAND_FRAME,
+			   route->paths[path].slot, frame);
 	return 0;
+}
+
+static int route_break_path(struct fab_engine *engine,
+			    const struct fab_route *route, uint32_t path,
+			    enum fab_command_kind kind,
+			    const struct fab_error *error)
+{
+	uint32_t worker = fab_route_worker(engine, path);
+	struct fab_error *copy = fab_error_copy(error);
+
+	if (!copy || fab_engine_reserve(engine, 1ull << worker, 1)) {
+		free(copy);
+		return -FI_ENOMEM;
+	}
+	fab_engine_command(engine, worker, kind, route->paths[path].slot, copy);
+	return 0;
+}
+
+/* R5, what the peer says. */
+static void route_give_up(struct fab_engine *engine, struct fab_route *route,
+			  uint64_t paths)
+{
+	struct fab_error error;
+
+	fab_error_set(&error, -FI_EHOSTUNREACH, "", 0,
+		      "the peer has lost its NICs there");
+	for (uint32_t i = 0; i < route->path_count && !route->removing; i++) {
+		if (paths >> i & 1 && !(route->down >> i & 1))
+			(void) route_break_path(engine, route, i,
+						FAB_COMMAND_PATH_BREAK, &error);
+	}
+	route->down |= paths; /* for messages, at once */
+}
+
+/* R5. Who is not told, since memory is out, waits for heartbeats in vain. */
+static void route_tell(struct fab_engine *engine, const struct fab_route *route)
+{
+	struct fab_paths paths = {.down = route->down};
+
+	for (uint32_t i = 0; i < route->path_count && !route->removing; i++) {
+		struct fab_outgoing *frame;
+		uint32_t worker = fab_route_worker(engine, i);
+
+		if (route->down >> i & 1)
+			continue;
+		frame = fab_outgoing_alloc(FAB_FRAME_PATHS, 0, &paths,
+					   sizeof(paths), NULL, 0);
+		if (!frame || fab_engine_reserve(engine, 1ull << worker, 1)) {
+			free(frame);
+			return;
+		}
+		fab_engine_command(engine, worker, FAB_COMMAND_FRAME,
+				   route->paths[i].slot, frame);
+	}
 }
 
 /* R1. Without memory the loop's removal has to do. */
 static void route_break_others(struct fab_engine *engine,
-			       const struct fab_route *route, uint32_t worker,
+			       const struct fab_route *route, uint32_t path,
 			       const struct fab_error *error)
 {
-	if (route->removing || route_reserve(engine, route))
-		return;
-	for (uint32_t i = 0; i < route->path_count; i++) {
-		struct fab_error *copy;
-
-		if (route_worker(engine, i) == worker &&
-		    route->path_count <= engine->worker_count)
-			continue;
-		copy = fab_error_copy(error);
-		if (copy)
-			fab_engine_command(engine, route_worker(engine, i),
-					   FAB_COMMAND_PEER_BREAK,
-					   route->paths[i].slot, copy);
+	for (uint32_t i = 0; i < route->path_count && !route->removing; i++) {
+		if (i != path)
+			(void) route_break_path(engine, route, i,
+						FAB_COMMAND_PEER_BREAK, error);
 	}
 }
 
@@ -343,20 +417,35 @@ static int route_failed(struct fab_engine *engine, struct fab_route *route,
 	if (completion->error)
 		error = *completion->error;
 	if (route->path_count > 1)
-		route_break_others(engine, route, completion->worker, &error);
+		route_break_others(engine, route,
+				   (uint32_t) completion->sequence, &error);
+	completion->sequence = 0;
 	return 1;
+}
+
+static int route_severed(struct fab_engine *engine, struct fab_route *route,
+			 struct fab_completion *completion)
+{
+	route->down |= 1ull << completion->sequence;
+	if (route->down != route_paths(route)) {
+		route_tell(engine, route);
+		return 1;
+	}
+	completion->kind = FAB_PEER_FAILED;
+	return route_failed(engine, route, completion);
 }
 
 static int route_arrived(struct fab_engine *engine, struct fab_route *route,
 			 struct fab_completion *completion)
 {
 	uint32_t parts = (uint32_t) completion->count;
+	uint64_t part = 1ull << completion->token;
 	uint32_t most = FAB_TRANSFER_SLOTS * route->path_count;
 	struct fab_route_arrival *arrival = NULL;
 	struct fab_link *link;
 	int told;
 
-	completion->count = 0;
+	completion->count = completion->token = 0;
 	if (parts == 1)
 		return 1;
 	for (link = route->arrivals.next; link != &route->arrivals;
@@ -386,6 +475,9 @@ static int route_arrived(struct fab_engine *engine, struct fab_route *route,
 		route->arrival_count++;
 		fab_list_append(&route->arrivals, &arrival->link);
 	}
+	if (arrival->seen & part)
+		return 0;
+	arrival->seen |= part;
 	told = arrival->status != 0;
 	if (!arrival->status)
 		arrival->status = completion->status;
@@ -405,7 +497,7 @@ int fab_route_gather(struct fab_engine *engine,
 	struct fab_route *route = fab_route_find(&engine->routes, number);
 
 	if (!route)
-		return 1; /* a hello: it is of no peer yet */
+		return completion->kind != FAB_PATHS_DOWN;
 	switch (completion->kind) {
 	case FAB_PEER_ADDED:
 		return route_added(engine, route, completion);
@@ -413,6 +505,11 @@ int fab_route_gather(struct fab_engine *engine,
 		return route_removed(engine, route);
 	case FAB_PEER_FAILED:
 		return route_failed(engine, route, completion);
+	case FAB_PATHS_DOWN:
+		route_give_up(engine, route, completion->token);
+		return 0;
+	case FAB_PATH_FAILED:
+		return route_severed(engine, route, completion);
 	case FAB_TRANSFER_ARRIVED:
 		return route_arrived(engine, route, completion);
 	default:

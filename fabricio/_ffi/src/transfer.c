@@ -20,8 +20,18 @@ static int transfer_bytes(const struct fab_pages *pages, uint64_t *bytes)
 	return __builtin_mul_overflow(pages->count, pages->page_bytes, bytes);
 }
 
-/* As many paths as the bytes are worth, beginning with another one each time.
- * Both regions must be registered at its ends. */
+/* Whether the path is there, and both regions are registered at its ends. */
+static int transfer_fits(const struct fab_engine *engine,
+			 const struct fab_route *route,
+			 const struct fab_region *region, uint64_t remote,
+			 uint32_t path)
+{
+	return !(route->down >> path & 1) &&
+	       (region->workers >> fab_route_worker(engine, path) & 1) &&
+	       (remote >> path % route->worker_count & 1);
+}
+
+/* As many paths as the bytes are worth, beginning with another one each time. */
 static int transfer_choose(const struct fab_engine *engine,
 			   struct fab_route *route,
 			   const struct fab_region *region, uint64_t remote,
@@ -35,30 +45,27 @@ static int transfer_choose(const struct fab_engine *engine,
 	choice->count = 0;
 	for (uint32_t i = 0; i < route->path_count; i++) {
 		uint32_t path = (route->turn + i) % route->path_count;
-		uint32_t here = path % engine->worker_count;
-		uint32_t there = path % route->worker_count;
 
-		if (!(region->workers >> here & 1) || !(remote >> there & 1))
+		if (!transfer_fits(engine, route, region, remote, path))
 			continue;
 		choice->paths[choice->count++] = path;
 		if (choice->count >= worth)
 			break;
 	}
 	if (!choice->count)
-		return -FI_EINVAL;
+		return route->down ? -FI_EHOSTUNREACH : -FI_EINVAL;
 	route->turn =
 		(choice->paths[choice->count - 1] + 1) % route->path_count;
 	return 0;
 }
 
-static struct fab_part *part_alloc(struct fab_engine *engine,
-				   struct fab_route *route,
-				   const struct fab_remote *remote,
+static struct fab_part *part_alloc(const struct fab_engine *engine,
+				   const struct fab_route *route,
 				   struct fab_transfer *transfer,
-				   struct fab_region *region, uint32_t path)
+				   uint32_t index, uint32_t path)
 {
-	uint32_t worker = path % engine->worker_count;
-	uint32_t there = path % route->worker_count;
+	const struct fab_remote *remote = &transfer->remote;
+	uint32_t worker = fab_route_worker(engine, path);
 	uint32_t lanes = engine->workers[worker].plan.lane_count;
 	struct fab_part *made;
 
@@ -66,18 +73,20 @@ static struct fab_part *part_alloc(struct fab_engine *engine,
 	if (!made)
 		return NULL;
 	made->token = (uint64_t) (uintptr_t) transfer;
+	made->sequence = transfer->sequence;
+	made->flags = transfer->flags;
+	made->part_count = transfer->part_count;
+	made->index = index;
+	made->empty = !transfer->supply.pages.count;
 	made->remote_base = remote->base;
 	made->supply = &transfer->supply;
-	made->registration = region->parts[worker];
+	made->registration = transfer->region->parts[worker];
 	made->peer_slot = route->paths[path].slot;
-	for (uint32_t i = 0; i < lanes; i++) {
-		uint32_t lane = i % route->lane_counts[there];
-
+	for (uint32_t i = 0; i < lanes; i++)
 		made->remote_keys[i] =
-			remote->key_count == 1 ?
-				remote->keys[0] :
-				remote->keys[route->first_lanes[there] + lane];
-	}
+			remote->keys[remote->key_count == 1 ?
+					     0 :
+					     fab_route_lane(route, path, i)];
 	return made;
 }
 
@@ -90,26 +99,32 @@ static int64_t *copy_index(int64_t *to, const int64_t *from, uint64_t count,
 
 static struct fab_transfer *transfer_alloc(const struct fab_engine *engine,
 					   const struct fab_pages *pages,
+					   const struct fab_remote *remote,
 					   uint32_t parts)
 {
 	uint64_t lists = (pages->local_index ? 1u : 0u) +
 			 (pages->remote_index ? 1u : 0u);
 	struct fab_pages mine = *pages;
 	struct fab_transfer *made;
-	uint64_t bytes;
+	uint64_t bytes, fixed;
+	uint64_t *keys;
 	int64_t *indices;
 
+	fixed = sizeof(*made) + parts * sizeof(made->parts[0]) +
+		remote->key_count * sizeof(*keys);
 	if (__builtin_mul_overflow(pages->count, lists * sizeof(*indices),
 				   &bytes) ||
-	    __builtin_add_overflow(
-		    bytes, sizeof(*made) + parts * sizeof(made->parts[0]),
-		    &bytes))
+	    __builtin_add_overflow(bytes, fixed, &bytes))
 		return NULL;
 	made = malloc(bytes);
 	if (!made)
 		return NULL;
 	memset(made, 0, sizeof(*made) + parts * sizeof(made->parts[0]));
-	indices = (int64_t *) (void *) (made->parts + parts);
+	keys = (uint64_t *) (void *) (made->parts + parts);
+	made->remote = *remote;
+	made->remote.keys =
+		memcpy(keys, remote->keys, remote->key_count * sizeof(*keys));
+	indices = (int64_t *) (void *) (keys + remote->key_count);
 	indices = copy_index(indices, pages->local_index, pages->count,
 			     &mine.local_index);
 	copy_index(indices, pages->remote_index, pages->count,
@@ -166,28 +181,31 @@ int fab_transfer_start(struct fab_engine *engine, uint32_t peer, uint32_t flags,
 	struct fab_transfer *made;
 	struct choice choice;
 	uint32_t i;
+	int ret;
 
 	if (!route ||
-	    (remote->key_count != 1 &&
-	     remote->key_count != route->lane_total) ||
-	    transfer_choose(engine, route, region, remote->workers, pages,
-			    &choice))
+	    (remote->key_count != 1 && remote->key_count != route->lane_total))
 		return -FI_EINVAL;
-	made = transfer_alloc(engine, pages, choice.count);
+	ret = transfer_choose(engine, route, region, remote->workers, pages,
+			      &choice);
+	if (ret)
+		return ret;
+	made = transfer_alloc(engine, pages, remote, choice.count);
 	if (!made)
 		return -FI_ENOMEM;
 	made->token = token;
+	made->sequence = sequence;
+	made->region = region;
+	made->route = peer;
+	made->flags = flags;
 	for (i = 0; i < choice.count; i++) {
-		struct fab_part *part = part_alloc(engine, route, remote, made,
-						   region, choice.paths[i]);
+		uint32_t path = choice.paths[i];
 
-		made->parts[i].worker = choice.paths[i] % engine->worker_count;
-		made->parts[i].part = part;
-		if (!part)
+		made->parts[i].path = path;
+		made->parts[i].worker = fab_route_worker(engine, path);
+		made->parts[i].part = part_alloc(engine, route, made, i, path);
+		if (!made->parts[i].part)
 			goto failed;
-		part->sequence = sequence;
-		part->flags = flags;
-		part->part_count = choice.count;
 	}
 	if (transfer_reserve(engine, made))
 		goto failed;
@@ -207,6 +225,7 @@ int fab_transfer_cancel(struct fab_engine *engine,
 {
 	if (transfer_reserve(engine, transfer))
 		return -FI_ENOMEM;
+	transfer->cancelled = 1;
 	transfer_command(engine, transfer, FAB_COMMAND_CANCEL);
 	return 0;
 }
@@ -243,12 +262,123 @@ uint64_t fab_transfer_pages_done(const struct fab_transfer *transfer)
 	return pages;
 }
 
+/* A path for what is left of a part. Where nothing can be done but to tell the
+ * peer of the failure, any that works. 0, or -FI_EHOSTUNREACH. */
+static int transfer_redirect(const struct fab_engine *engine,
+			     struct fab_route *route,
+			     const struct fab_transfer *transfer, int doomed,
+			     uint32_t *path)
+{
+	for (uint32_t i = 0; i < route->path_count; i++) {
+		*path = route->turn++ % route->path_count;
+		if (doomed ? !(route->down >> *path & 1) :
+			     transfer_fits(engine, route, transfer->region,
+					   transfer->remote.workers, *path))
+			return 0;
+	}
+	return -FI_EHOSTUNREACH;
+}
+
+static void part_take_chunks(struct fab_part *to, struct fab_part *from)
+{
+	to->chunks = from->chunks;
+	to->chunk_count = from->chunk_count;
+	to->chunk_capacity = from->chunk_capacity;
+	from->chunks = NULL;
+	from->chunk_count = from->chunk_capacity = 0;
+	/* If all had arrived, all of it was posted. */
+	to->lost_bytes =
+		from->lost_bytes +
+		atomic_load_explicit(&from->bytes_done, memory_order_relaxed);
+	to->lost_pages = from->lost_pages +
+			 (uint32_t) atomic_load_explicit(&from->pages_done,
+							 memory_order_relaxed);
+}
+
+static void part_doom(struct fab_part *part,
+		      const struct fab_completion *completion)
+{
+	part->registration = NULL;
+	part->uncounted = 1;
+	fab_error_set(&part->error, completion->status, "", 0, NULL);
+	if (completion->error)
+		part->error = *completion->error;
+}
+
+/* Y3. 1 if another part has taken this one's place. */
+static int transfer_replace(struct fab_engine *engine,
+			    struct fab_transfer *transfer,
+			    const struct fab_completion *completion)
+{
+	struct fab_route *route =
+		fab_route_find(&engine->routes, transfer->route);
+	struct fab_transfer_part *place = &transfer->parts[completion->bytes];
+	struct fab_part *old = place->part, *made;
+	int notify = !!(transfer->flags & FAB_TRANSFER_NOTIFY);
+	int doomed = completion->severed == FAB_PART_FAILED_BEFORE ||
+		     !completion->quiet || !old->keeps || transfer->status ||
+		     transfer->cancelled || transfer->region->closing;
+	uint32_t path;
+
+	if (!route || route->removing || route->failed)
+		return 0;
+	if (!doomed && transfer_redirect(engine, route, transfer, 0, &path))
+		doomed = 1;
+	if (doomed &&
+	    (!notify || transfer_redirect(engine, route, transfer, 1, &path)))
+		return 0;
+	made = part_alloc(engine, route, transfer, (uint32_t) completion->bytes,
+			  path);
+	if (!made ||
+	    fab_engine_reserve(engine,
+			       1ull << place->worker |
+				       1ull << fab_route_worker(engine, path),
+			       2)) {
+		free(made);
+		return 0;
+	}
+	made->moved = notify && old->told;
+	made->from_path = place->path;
+	made->from_immediate = old->immediate;
+	if (doomed)
+		part_doom(made, completion);
+	else
+		part_take_chunks(made, old);
+	transfer->unquiet += !completion->quiet;
+	fab_engine_command(engine, place->worker, FAB_COMMAND_RELEASE,
+			   FAB_NO_PEER, old);
+	place->part = made;
+	place->path = path;
+	place->worker = fab_route_worker(engine, path);
+	fab_engine_command(engine, place->worker, FAB_COMMAND_TRANSFER,
+			   FAB_NO_PEER, made);
+	return 1;
+}
+
+/* The path failed before the worker heard that it was cancelled: it was. */
+static void transfer_call_it_cancelled(struct fab_completion *completion)
+{
+	completion->status = -FI_ECANCELED;
+	if (completion->error)
+		fab_error_set(completion->error, completion->status, "cancel",
+			      0, NULL);
+}
+
 static int transfer_done(struct fab_engine *engine,
 			 struct fab_transfer *transfer,
 			 struct fab_completion *completion)
 {
-	int32_t status = completion->status;
+	int32_t status;
 
+	if (completion->severed == FAB_PART_FAULTLESS && transfer->cancelled)
+		transfer_call_it_cancelled(completion);
+	status = completion->status;
+	if (completion->severed &&
+	    transfer_replace(engine, transfer, completion)) {
+		free(completion->error);
+		return 0;
+	}
+	completion->bytes = completion->severed = 0;
 	transfer->counted += completion->count;
 	fab_error_keep_first(&transfer->error, completion);
 	if (completion->quiet)

@@ -2,6 +2,7 @@
 
 #include "frame.h"
 #include "part.h"
+#include "question.h"
 #include "registration.h"
 
 #include <errno.h>
@@ -101,6 +102,14 @@ void fab_worker_execute(struct fab_worker *worker,
 		if (peer)
 			fab_peer_break_by(worker, peer, command->object);
 		free(command->object);
+		break;
+	case FAB_COMMAND_PATH_BREAK:
+		if (peer)
+			fab_peer_sever(worker, peer, command->object);
+		free(command->object);
+		break;
+	case FAB_COMMAND_QUESTION:
+		fab_question_take(worker, peer, command->object);
 		break;
 	case FAB_COMMAND_PEER_REMOVE:
 		if (peer)

@@ -117,6 +117,10 @@ void fab_worker_flush(struct fab_worker *worker);
 /* Tell the loop. `error` may be NULL or hold code 0. [worker] */
 void fab_worker_report(struct fab_worker *worker, uint32_t kind, uint32_t peer,
 		       uint64_t token, const struct fab_error *error);
+/* The peer failed, or this path to it. */
+void fab_worker_report_broken(struct fab_worker *worker,
+			      const struct fab_peer *peer,
+			      const struct fab_error *error);
 void fab_worker_report_done(struct fab_worker *worker,
 			    const struct fab_part *part, int quiet);
 void fab_worker_report_added(struct fab_worker *worker,
