@@ -1,12 +1,13 @@
 /* Memory runs out at the n-th allocation, for each n of a whole scenario: one
  * allocation fails, or all from there on. Calls say so, endpoints may break;
  * nothing crashes, hangs or leaks, and each transfer ends exactly once.
- * Link with -Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc,--wrap=strdup as
- * well. */
+ * Link with -Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc,--wrap=strdup,
+ * --wrap=mmap as well. */
 #include "fake_lane.h"
 
 #include <errno.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #define PAGE      64u
@@ -22,10 +23,14 @@ void *__wrap_malloc(size_t bytes);
 void *__wrap_calloc(size_t count, size_t bytes);
 void *__wrap_realloc(void *memory, size_t bytes);
 char *__wrap_strdup(const char *text);
+void *__wrap_mmap(void *address, size_t bytes, int access, int flags, int fd,
+		  off_t offset);
 void *__real_malloc(size_t bytes);
 void *__real_calloc(size_t count, size_t bytes);
 void *__real_realloc(void *memory, size_t bytes);
 char *__real_strdup(const char *text);
+void *__real_mmap(void *address, size_t bytes, int access, int flags, int fd,
+		  off_t offset);
 
 static int fails(void)
 {
@@ -59,6 +64,13 @@ void *__wrap_realloc(void *memory, size_t bytes)
 char *__wrap_strdup(const char *text)
 {
 	return fails() ? NULL : __real_strdup(text);
+}
+
+void *__wrap_mmap(void *address, size_t bytes, int access, int flags, int fd,
+		  off_t offset)
+{
+	return fails() ? MAP_FAILED :
+			 __real_mmap(address, bytes, access, flags, fd, offset);
 }
 
 struct scenario {

@@ -7,6 +7,8 @@
  *    load-acquire.
  * I5 store-release of head lets the producer overwrite; pairs with its
  *    load-acquire.
+ * I6 the slots are on the NUMA node of whoever settles the ring, if nobody has
+ *    pushed before; otherwise where the system put them.
  * Slots are copied whole. Pointers inside a slot change owner with it. */
 #ifndef FAB_RING_H
 #define FAB_RING_H
@@ -16,6 +18,7 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 struct fab_ring {
 	_Alignas(64) _Atomic uint32_t tail; /* producer writes */
@@ -24,7 +27,7 @@ struct fab_ring {
 	uint32_t tail_seen;                 /* consumer's copy of tail */
 	_Alignas(64) uint32_t capacity;     /* constant after construct */
 	uint32_t slot_bytes;                /* constant after construct */
-	unsigned char *slots;               /* owned */
+	unsigned char *slots;               /* owned, mapped */
 };
 
 /* [any] before either side uses the ring. */
@@ -34,18 +37,31 @@ static inline int fab_ring_construct(struct fab_ring *ring, uint32_t capacity,
 	if (capacity == 0 || (capacity & (capacity - 1)) || slot_bytes == 0)
 		return -FI_EINVAL;
 	memset(ring, 0, sizeof(*ring));
-	ring->slots = calloc(capacity, slot_bytes);
-	if (!ring->slots)
+	ring->slots = mmap(NULL, (size_t) capacity * slot_bytes,
+			   PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS,
+			   -1, 0);
+	if (ring->slots == MAP_FAILED) {
+		ring->slots = NULL;
 		return -FI_ENOMEM;
+	}
 	ring->capacity = capacity;
 	ring->slot_bytes = slot_bytes;
 	return 0;
 }
 
+/* [any] Take the slots' pages now, by the memory policy of this thread (I6).
+ * An old kernel cannot; they come with the first pushes then. */
+static inline void fab_ring_settle(struct fab_ring *ring)
+{
+	(void) madvise(ring->slots, (size_t) ring->capacity * ring->slot_bytes,
+		       MADV_POPULATE_WRITE);
+}
+
 /* [any] after both sides stopped. */
 static inline void fab_ring_destruct(struct fab_ring *ring)
 {
-	free(ring->slots);
+	if (ring->slots)
+		munmap(ring->slots, (size_t) ring->capacity * ring->slot_bytes);
 	ring->slots = NULL;
 }
 

@@ -391,6 +391,9 @@ static void *worker_run(void *argument)
 	prctl(PR_SET_NAME, name, 0, 0, 0);
 	prctl(PR_SET_TIMERSLACK, 1000, 0, 0, 0);
 	worker_pin(worker);
+	/* The loop waits for FAB_WORKER_OPENED before it pushes anything. */
+	fab_ring_settle(&worker->commands);
+	fab_ring_settle(&worker->completions);
 	pthread_mutex_lock(&worker->lock);
 	worker->now_ns = worker_clock();
 	worker->nap_ns = FIRST_NAP_NS;
