@@ -31,6 +31,7 @@ SETTINGS: dict[str, tuple[tuple[int, int], tuple[int, int], dict[str, Any], str,
     "workers": ((4, 4), (4, 2), {}, "", 60),
     "unequal": ((3, 5), (3, 2), {}, "", 60),
     "storm": ((2, 2), (2, 1), {}, "storm", 40),
+    "operations fail": ((4, 4), (2, 1), {}, "operations fail", 60),
     "lanes fail": ((4, 4), (1, 1), {}, "lanes fail", 60),
     "workers whose lanes fail": ((8, 8), (2, 2), {}, "lanes fail", 60),
     "workers fail": ((4, 4), (4, 4), {}, "lanes fail", 60),
@@ -43,12 +44,16 @@ def befall(nics: SimulatedNics, what: str, near: int, far: int) -> None:
     if what == "storm":
         for nic in range(near + far):
             nics.storm(nic, 0.5, seed=nic + 1)
+    elif what == "operations fail":
+        for number in range(60):
+            kind: Any = ("write", "read")[number % 2]
+            nics.fail(number % (near + far), 60 * number, kind=kind, code=errno.EIO)
     elif what == "lanes fail":
         # All but one of each worker, each at another moment, on one side or the other.
         for nic in range(near):
             if nic % 4:
                 side = nic if nic % 2 else near + nic
-                kind: Any = ("write", "send", "read")[nic % 3]
+                kind = ("write", "send", "read")[nic % 3]
                 nics.fail(side, 40 * nic, kind=kind, code=errno.EHOSTUNREACH)
 
 
@@ -60,9 +65,12 @@ async def run(nics: SimulatedNics, setting: str) -> None:
         Fabric(nics=nics.domains[near:], workers=far_workers, **options) as b,
     ):
         befall(nics, what, near, far)
-        await run_waves(a, b, setting, waves)
-        failed = a.statistics().lanes_failed + b.statistics().lanes_failed
+        await run_waves(a, b, setting, waves, may_fail=what == "operations fail")
+        counts = a.statistics(), b.statistics()
+        failed = sum(count.lanes_failed for count in counts)
         assert (failed > 0) == (what == "lanes fail"), failed
+        failed = sum(count.operations_failed for count in counts)
+        assert what != "operations fail" or failed > 40, failed
 
 
 def new_loop() -> asyncio.AbstractEventLoop:

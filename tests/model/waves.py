@@ -3,7 +3,7 @@
 Two Fabrics write into and read from each other in waves. The transfers of a wave run all at once,
 deeper than the provider's queue; none of them touches what another one writes, so the model knows
 what each byte must be afterwards, the untouched ones included, and what must be in place whenever
-a notification comes. Where a transfer is cancelled, each byte is the old or the new one.
+a notification comes. Where a transfer is cancelled or fails, each byte is the old or the new one.
 
 Everything follows from one seed. FABRICIO_MODEL_SEED sets another one, FABRICIO_MODEL_WAVES the
 number of waves; a failure says which seed, name and wave it was.
@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fabricio import (
+    CompletionError,
     Endpoint,
     Fabric,
     FabricioError,
@@ -107,7 +108,12 @@ class Pages:
 class Plan:
     """One transfer that one side starts, what it moves, and what became of it."""
 
-    def __init__(self, number: int, near: Side, far: Side, random: np.random.Generator) -> None:
+    def __init__(
+        self, number: int, near: Side, far: Side, random: np.random.Generator, *, may_fail: bool
+    ) -> None:
+        self.may_fail = may_fail
+        self.failed = False  # or cancelled: what it has moved is not known
+        self.was_refused = False  # its notification
         self.near = near
         self.far = far
         self.read = random.random() < 0.4
@@ -128,7 +134,7 @@ class Plan:
     def __repr__(self) -> str:
         return (
             f"<Plan {self.transfer!r} confirm={self.confirm} notify={self.notify} "
-            f"cancel_after={self.cancel_after} from {self.out} to {self.into}>"
+            f"cancel_after={self.cancel_after} failed={self.failed} from {self.out} to {self.into}>"
         )
 
     def claim(self) -> bool:
@@ -186,8 +192,12 @@ class Plan:
         except asyncio.CancelledError:
             if self.cancel_after is None:
                 raise
+            self.failed = True
             return
-        self.cancel_after = None
+        except CompletionError:
+            assert self.may_fail
+            self.failed = True
+            return
         if self.read or self.confirm:
             assert self.in_place(), f"{self!r} is done and its bytes are not there"
 
@@ -196,7 +206,7 @@ class Plan:
         return np.array_equal(side.target.array[self.to], side.model[self.to])
 
     def adopt(self) -> None:
-        """Take what a cancelled transfer has left, if that can be."""
+        """Take what a transfer that did not end well has left, if that can be."""
         side = self.into_side
         found = side.target.array[self.to]
         possible = (found == side.model[self.to]) | (found == side.before[self.to])
@@ -248,11 +258,10 @@ async def receive(side: Side, plans: list[Plan]) -> None:
     """Take the notifications of the other side's transfers, and its messages, in order."""
     for plan in plans:
         if plan.notify is not None:
-            cancelled = plan.cancel_after is not None
             try:
                 notification = await side.endpoint.recv()
             except RemoteTransferError:
-                assert cancelled, f"{plan!r} has failed"
+                plan.was_refused = True
             else:
                 assert notification == plan.notify
                 assert plan.in_place(), f"{plan!r} was announced and its bytes are not there"
@@ -260,14 +269,14 @@ async def receive(side: Side, plans: list[Plan]) -> None:
             assert await side.endpoint.recv() == plan.message
 
 
-async def run_wave(sides: tuple[Side, Side], random: np.random.Generator) -> int:
+async def run_wave(sides: tuple[Side, Side], random: np.random.Generator, *, may_fail: bool) -> int:
     """Plan transfers, run them all at once, check everything; returns how many pages they had."""
     for side in sides:
         side.begin_wave(random)
     plans = []
     for number in range(int(random.integers(1, MAX_TRANSFERS + 1))):
         near, far = sides if random.random() < 0.5 else sides[::-1]
-        plan = Plan(number, near, far, random)
+        plan = Plan(number, near, far, random, may_fail=may_fail)
         if plan.claim():
             plans.append(plan)
 
@@ -284,7 +293,8 @@ async def run_wave(sides: tuple[Side, Side], random: np.random.Generator) -> int
         for side in sides:
             await side.endpoint.flush()
         for plan in plans:
-            if plan.cancel_after is not None:
+            assert plan.failed or not plan.was_refused, f"{plan!r} was refused, and has not failed"
+            if plan.failed:
                 plan.adopt()
             while not plan.in_place():
                 assert not plan.confirm, f"{plan!r} was done and its bytes are not there"
@@ -295,7 +305,9 @@ async def run_wave(sides: tuple[Side, Side], random: np.random.Generator) -> int
     return sum(plan.into.indices.size for plan in plans)
 
 
-async def run_waves(near: Fabric, far: Fabric, name: str, waves: int) -> int:
+async def run_waves(
+    near: Fabric, far: Fabric, name: str, waves: int, *, may_fail: bool = False
+) -> int:
     """Connect two Fabrics and run so many waves between them.
 
     Args:
@@ -303,6 +315,7 @@ async def run_waves(near: Fabric, far: Fabric, name: str, waves: int) -> int:
         far: listens.
         name: what the random numbers and the notes of a failure come from, besides SEED.
         waves: how many; FABRICIO_MODEL_WAVES wins.
+        may_fail: whether single operations fail.
 
     Returns: the most pages that were under way in a wave.
     """
@@ -317,7 +330,7 @@ async def run_waves(near: Fabric, far: Fabric, name: str, waves: int) -> int:
     for wave in range(WAVES or waves):
         random = np.random.default_rng([SEED, zlib.crc32(name.encode()), wave])
         try:
-            deepest = max(deepest, await run_wave(sides, random))
+            deepest = max(deepest, await run_wave(sides, random, may_fail=may_fail))
         except BaseException as error:
             error.add_note(f"{name!r}, wave {wave} of FABRICIO_MODEL_SEED={SEED}")
             raise
