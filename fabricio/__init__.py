@@ -1,7 +1,7 @@
 """Pages of memory and messages between processes over libfabric, awaited from asyncio."""
 
 from fabricio.address import Address
-from fabricio.endpoint import Endpoint
+from fabricio.endpoint import Closure, Endpoint
 from fabricio.errors import (
     AuthenticationError,
     BrokenResourceError,
@@ -40,6 +40,7 @@ __all__ = [
     "BrokenResourceError",
     "BusyResourceError",
     "ClosedResourceError",
+    "Closure",
     "CompletionError",
     "Endpoint",
     "Fabric",

@@ -7,8 +7,10 @@ more can be sent; what was received before can still be taken, unless this side 
 
 from __future__ import annotations
 
+import errno
 import logging
 from contextlib import suppress
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 from fabricio._ffi.check import check, errno_name
@@ -17,6 +19,7 @@ from fabricio.errors import (
     ClosedResourceError,
     FabricioError,
     LocalProtocolError,
+    PeerLostError,
     ProtocolError,
     RemoteProtocolError,
     RemoteTransferError,
@@ -41,6 +44,7 @@ from fabricio.waiting import Once
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from fabricio.address import Address
     from fabricio.completion import Completion
     from fabricio.engine import Engine
     from fabricio.events import Event
@@ -61,7 +65,9 @@ class Channel:
     Attributes:
         engine: the engine.
         peer: slot number that the engine gave it.
+        address: where the peer is; None before `open`.
         failure: why nothing more can be sent; None while all is well.
+        ended: happens when `failure` is known.
         transfers: those that run.
         inbox: what was received.
         outbox: what is sent.
@@ -76,7 +82,9 @@ class Channel:
         """Take over a slot that the engine has just added."""
         self.engine = engine
         self.peer = peer
+        self.address: Address | None = None
         self.failure: Exception | None = None
+        self.ended = Once(engine.loop)
         self.transfers: set[Transfer] = set()
         self.inbox = Inbox(
             engine.loop,
@@ -143,9 +151,8 @@ class Channel:
 
     def open(
         self,
-        incarnation: bytes,
+        address: Address,
         *,
-        lane_count: int,
         frame_bytes: int,
         max_message_bytes: int,
         send_window_bytes: int,
@@ -153,15 +160,15 @@ class Channel:
         """Begin with messages, those that came early first.
 
         Args:
-            incarnation: the peer's; regions in its messages must bear it.
-            lane_count: of all lanes of the peer; they must have as many keys, or one.
+            address: the peer's; regions in its messages must fit it.
             frame_bytes: the smaller of both sides'.
             max_message_bytes: likewise.
             send_window_bytes: the peer's receive window.
 
         Raises: RemoteProtocolError: the peer's limits or first frames make no sense.
         """
-        self._sharing.open(incarnation, lane_count)
+        self.address = address
+        self._sharing.open(address.incarnation, len(address.lanes))
         try:
             self._stream = MessageStream(
                 frame_bytes=frame_bytes,
@@ -241,7 +248,7 @@ class Channel:
                 # What send() has accepted still leaves; who waits in send() is told that it fails.
                 self.outbox.withdraw_waiting()
             self._end(error)
-            self.failure = error
+            self.failure = error  # whatever ended it before: from now on it is closed
             self.inbox.close(error)
             try:
                 if self._stream is None or broken:
@@ -249,6 +256,14 @@ class Channel:
                         await self._parting.last_word()
                 elif self.engine.is_open:
                     await self._parting.in_order(known=self.on_first_frame is None)
+                    if self._parting.given_up:
+                        self._fell_silent(
+                            PeerLostError(
+                                "the peer did not answer to the end of its endpoint",
+                                code=errno.ETIMEDOUT,
+                                name=errno_name(errno.ETIMEDOUT),
+                            )
+                        )
             finally:
                 self.remove()
         await self._removed.wait()
@@ -333,10 +348,15 @@ class Channel:
     def peer_failed(self, completion: Completion) -> None:
         """Take the news that the peer is lost."""
         self.outbox.silent = True
+        error = lost(self.engine.error(completion, "send"))
+        error.peer = self.address
+        error.since = datetime.now(UTC) - timedelta(microseconds=completion.count // 1000)
         for transfer in self.transfers:
-            transfer.peer_lost = True
+            transfer.loss = error
         self._parting.end()
-        self._fail(lost(self.engine.error(completion, "send")), transfers=False)
+        if completion.status == -errno.ETIMEDOUT:
+            self._fell_silent(error)
+        self._fail(error, transfers=False)
 
     def peer_removed(self) -> None:
         """Take the news that the engine has forgotten the peer."""
@@ -395,6 +415,10 @@ class Channel:
                 )
             )
 
+    def _fell_silent(self, loss: PeerLostError) -> None:
+        if self.address is not None:
+            self._sharing.silent(loss, self.address)
+
     def _consumed(self, charge: int) -> None:
         if not self.outbox.silent and not self._closing and self.outbox.stream.consumed(charge):
             self.outbox.pump()
@@ -437,6 +461,7 @@ class Channel:
         """End the sending direction and whatever waits for it."""
         if self.failure is None:
             self.failure = error
+            self.ended.set()
             if self.on_failure is not None:
                 self.on_failure(error)
         if transfers:

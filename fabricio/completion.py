@@ -1,7 +1,7 @@
 """Completions: from the engine's ring, batch by batch, to whoever waits for them.
 
-The engine makes one file descriptor readable while completions wait. This is the only module that
-gives the loop a reader. It frees what the engine hands over (frames, errors) before anybody else
+The engine makes one file descriptor readable while completions wait, which this module alone
+reads. It frees what the engine hands over (frames, errors) before anybody else
 sees it, and it survives whatever a receiver raises:
 
 - a *token* stands for one request; its callback is called with each of its completions and is

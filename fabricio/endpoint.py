@@ -9,6 +9,7 @@ from fabricio.pages import layout
 from fabricio.submission import NOTHING, Submitter
 
 if TYPE_CHECKING:
+    from collections.abc import Generator
     from types import TracebackType
 
     from fabricio.address import Address
@@ -16,6 +17,41 @@ if TYPE_CHECKING:
     from fabricio.memory import MemoryRegion, RegionSlice
     from fabricio.remote import RemoteRegion
     from fabricio.transfer import Transfer
+
+
+class Closure:
+    """Whether an endpoint is at its end, and why: `bool` of it, and `await` it.
+
+    Awaiting raises nothing of what ended it, but returns it: ClosedResourceError where either side
+    closed it, PeerLostError, RemoteProtocolError or BrokenResourceError where it broke. A cancelled
+    wait changes nothing.
+
+    Thread: event loop only.
+    """
+
+    __slots__ = ("_channel",)
+
+    def __init__(self, channel: Channel) -> None:
+        """Look at a channel."""
+        self._channel = channel
+
+    def __bool__(self) -> bool:
+        """Whether it is at its end now."""
+        return self._channel.failure is not None
+
+    def __await__(self) -> Generator[object, None, Exception]:
+        """Wait for the end; the reason is returned."""
+        return self._wait().__await__()
+
+    def __repr__(self) -> str:
+        """Show the reason."""
+        return f"<Closure {self._channel.failure!r}>"
+
+    async def _wait(self) -> Exception:
+        self._channel.engine.check_loop()
+        await self._channel.ended.happens()
+        assert self._channel.failure is not None
+        return self._channel.failure
 
 
 class Endpoint:
@@ -50,9 +86,12 @@ class Endpoint:
         return self._peer
 
     @property
-    def closed(self) -> bool:
-        """Whether nothing can be sent any more: closed by either side, or broken."""
-        return self._channel.failure is not None
+    def closed(self) -> Closure:
+        """Whether nothing can be sent any more: closed by either side, or broken.
+
+        `if ep.closed` asks now, and `reason = await ep.closed` waits until it is; see `Closure`.
+        """
+        return Closure(self._channel)
 
     async def __aenter__(self) -> Self:
         """Return the endpoint; leaving the block closes it."""

@@ -10,6 +10,14 @@ All keyword arguments have defaults, so that every exception can be pickled and 
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+    from datetime import datetime
+
+    from fabricio.address import Address
+
 
 class FabricioError(Exception):
     """Root of everything fabricio raises on purpose."""
@@ -104,9 +112,11 @@ class CompletionError(FabricioError):
         provider_text: the provider's own text, "" if none.
         pages_done: pages whose local completions were seen before the failure.
         bytes_done: the same in bytes.
-        quiesced: False while the NIC may still hold the transfer's memory; the region stays
-            pinned until it does not.
+        quiesced: False if the NIC might still have held the transfer's memory then; the region
+            stays pinned until it does not, and `drained` waits for that.
     """
+
+    _drain: Callable[[], Awaitable[None]] | None = None
 
     def __init__(
         self,
@@ -136,6 +146,22 @@ class CompletionError(FabricioError):
         self.bytes_done = bytes_done
         self.quiesced = quiesced
 
+    async def drained(self) -> None:
+        """Wait until the NIC holds none of the transfer's memory; at once if it is quiesced.
+
+        A peer that is stopped or gone may keep it for as long as it is. The end of the Fabric ends
+        that wait in any case.
+
+        Cancellation: the memory stays pinned as before.
+        """
+        if self._drain is not None:
+            await self._drain()
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """Pickle and copy without what only this process can wait for."""
+        state = {name: value for name, value in self.__dict__.items() if name != "_drain"}
+        return type(self), self.args, state
+
 
 class TruncatedError(CompletionError):
     """More arrived than the posted buffer holds (ETRUNC).
@@ -154,7 +180,24 @@ class RemoteAccessError(CompletionError):
 
 
 class PeerLostError(CompletionError, ConnectionError):
-    """The peer died, left or was cut off (ECONNRESET, ECONNABORTED, ESHUTDOWN and the like)."""
+    """The peer died, left or was cut off (ECONNRESET, ECONNABORTED, ESHUTDOWN and the like).
+
+    Attributes:
+        peer: its `Address`, with its incarnation; None where it is not known yet.
+        since: when it was last heard of, in UTC; None where that is not known.
+    """
+
+    peer: Address | None = None
+    since: datetime | None = None
+
+    def __str__(self) -> str:
+        """Say which peer, and since when, after what showed it."""
+        text = super().__str__()
+        if self.peer is not None:
+            text += f"; it is {self.peer.provider} {self.peer.incarnation.hex()[:8]}"
+        if self.since is not None:
+            text += f", last heard of at {self.since:%Y-%m-%d %H:%M:%S} UTC"
+        return text
 
 
 class RemoteTransferError(CompletionError):

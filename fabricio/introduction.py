@@ -114,8 +114,7 @@ def introduce(channel: Channel, theirs: Terms) -> Endpoint:
     address = Address(theirs.provider, theirs.incarnation, theirs.lanes, theirs.lane_counts)
     endpoint = Endpoint(channel, address)
     channel.open(
-        theirs.incarnation,
-        lane_count=len(theirs.lanes),
+        address,
         frame_bytes=min(engine.attributes.frame_bytes, theirs.frame_bytes),
         max_message_bytes=min(engine.options.max_message_bytes, theirs.max_message_bytes),
         send_window_bytes=theirs.receive_window_bytes,

@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+import errno
 import secrets
 import weakref
+from functools import partial
 from typing import TYPE_CHECKING, Literal, Self
 
 from fabricio._ffi.check import check
 from fabricio.buffers import describe
+from fabricio.custody import Custody, process_of
 from fabricio.descriptor import READ, WRITE, Descriptor
-from fabricio.errors import FabricioError, LocalProtocolError, RegionError
+from fabricio.errors import (
+    CompletionError,
+    FabricioError,
+    LocalProtocolError,
+    PeerLostError,
+    RegionError,
+)
 from fabricio.placement import workers_for_node
 from fabricio.revocation import Revocation
 from fabricio.waiting import Once
@@ -18,6 +27,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from fabricio._ffi._native import Region
+    from fabricio.address import Address
     from fabricio.buffers import Buffer
     from fabricio.completion import Completion
     from fabricio.engine import Engine
@@ -62,6 +72,9 @@ class SharedRegion:
             )
         data = self.region.describe(self.offset_bytes, self.length_bytes, self.access)
         self.region.holders.add(holder)
+        if self.access & WRITE:
+            self.region.writable = True
+            holder.let_write(self.region)
         return data
 
 
@@ -115,6 +128,7 @@ class MemoryRegion:
         workers: bit mask of the engine's workers that have it registered.
         engine: the engine it is registered with.
         holders: channels that a message with a part of it was made for.
+        writable: whether one of them was let write.
 
     Thread: event loop only.
     """
@@ -132,6 +146,10 @@ class MemoryRegion:
         self._buffer: Buffer | None = buffer
         self.holders: weakref.WeakSet[Holder] = weakref.WeakSet()
         self._closing = False
+        self._deregistered = False
+        self.writable = False
+        self._writers: dict[Address, PeerLostError] = {}  # silent, and not known to have ended
+        self._drained = Once(engine.loop)
         self._revocation = Revocation(engine.loop, engine.options.peer_timeout_s)
         self._opened = Once(engine.loop)
         self._closed = Once(engine.loop)
@@ -270,8 +288,12 @@ class MemoryRegion:
         let go as soon as their running transfers end; what they start later raises RegionError
         there. Who has not answered after `peer_timeout_s` is not waited for any longer.
 
-        Raises: FabricioError: called from another loop or thread; FabricError: out of memory, and
-            the region is closed with the Fabric.
+        Raises: CompletionError: the region is closed, but a peer that could write into it has not
+            let go, and a write that it had begun may still land: `quiesced` is False, the memory
+            stays exported, and `drained` waits until it is not. PeerLostError, if it has fallen
+            silent altogether. Neither where the NIC checks keys (`FabricAttributes.writes_last`);
+            FabricioError: called from another loop or thread;
+            FabricError: out of memory, and the region is closed with the Fabric.
         Cancellation: the region is closed all the same, later; nobody waits for it then.
         Thread: event loop only.   Source: fi_mr(3).
         """
@@ -280,6 +302,35 @@ class MemoryRegion:
         self.engine.check_loop()
         self._begin_close()
         await self._closed.wait()
+
+    async def drained(self) -> None:
+        """Wait until the region is deregistered, and nobody can touch its memory any more.
+
+        Where a peer has fallen silent that could write into it, that is when the Fabric is closed,
+        or, on shm, when the peer's process has ended.
+
+        Cancellation: the memory stays exported as before.
+        """
+        await self._drained.happens()
+
+    def lose_writer(self, loss: PeerLostError, address: Address) -> None:
+        """Take the news that a peer which may write into it has fallen silent.
+
+        Args:
+            loss: says so.
+            address: the peer's.
+        """
+        engine = self.engine
+        last = engine.attributes.writes_last
+        process = process_of(address)
+        if last == "region" or address in self._writers or self._buffer is None:
+            return
+        if last == "process" and process is None:
+            return  # a Fabric of this process: it has stopped as this one would
+        self._writers[address] = loss
+        if process is not None:
+            # Outlives the Fabric as well.
+            Custody(engine.loop, process, self._buffer, partial(self._writer_ended, address))
 
     def engine_failed(self, cause: Exception) -> None:
         """Wait no longer: the engine answers no more. The memory is let go when it is closed."""
@@ -290,16 +341,19 @@ class MemoryRegion:
 
     def engine_closed(self) -> None:
         """Let go of the memory: nothing can use it any more."""
-        self._closing = True
+        self._closing = self._deregistered = True
         self._revocation.cancel()
         self._buffer = None
         if not self.engine.loop.is_closed():
             self._closed.set()
+            if self.engine.attributes.writes_last == "connection":
+                self._writers.clear()
+            self._check()
 
     def _begin_close(self) -> None:
         if not self._closing:
             self._closing = True
-            self._revocation.start(self._token, list(self.holders), self._close)
+            self._revocation.start(self._token, list(self.holders), self._close, self._check)
 
     def _close(self) -> None:
         engine = self.engine
@@ -315,13 +369,64 @@ class MemoryRegion:
     def _on_completion(self, completion: Completion) -> None:
         engine = self.engine
         if completion.kind == engine.lib.FAB_REGION_DEREGISTERED:
-            engine.dependents.discard(self)
-            self._buffer = None
-            self._closed.set()
+            self._deregistered = True
+            self._check()
+            self._closed.set(self._held())
         elif completion.kind == engine.lib.FAB_REGION_REGISTERED and not completion.status:
             self._opened.set()
         elif completion.cause is None:
             self._opened.set(engine.error(completion))
+
+    @property
+    def _may_be_written(self) -> bool:
+        late = self.writable and self._revocation.overdue
+        return bool(self._writers) or (late and self.engine.attributes.writes_last != "region")
+
+    def _check(self) -> None:
+        """Let go of the memory, if that may be."""
+        if self._deregistered and not self._may_be_written:
+            self.engine.dependents.discard(self)
+            self._buffer = None
+            self._drained.set()
+
+    def _held(self) -> CompletionError | None:
+        """Say who may still write into it."""
+        if not self._may_be_written:
+            return None
+        if not self._writers:
+            late = CompletionError(
+                f"a peer that can write into this region of {self.length_bytes} bytes has not let "
+                f"go of it within peer_timeout_s={self.engine.options.peer_timeout_s}: the region "
+                "is closed, but what was begun may still land, so its memory stays exported. "
+                "`await error.drained()` before you use it for something else",
+                operation="write",
+                code=errno.ETIMEDOUT,
+                name="FI_ETIMEDOUT",
+                provider=self.engine.provider,
+                quiesced=False,
+            )
+            late._drain = self.drained
+            return late
+        count = len(self._writers)
+        address, loss = next(iter(self._writers.items()))
+        error = PeerLostError(
+            f"{count} {'peer' if count == 1 else 'peers'} that could write into this region of "
+            f"{self.length_bytes} bytes fell silent: it is closed, but what was begun may still "
+            "land, so its memory stays exported. `await error.drained()` before you use it for "
+            "something else",
+            operation="write",
+            code=loss.code,
+            name=loss.name,
+            provider=loss.provider,
+            quiesced=False,
+        )
+        error.peer, error.since = address, loss.since
+        error._drain = self.drained
+        return error
+
+    def _writer_ended(self, address: Address) -> None:
+        self._writers.pop(address, None)
+        self._check()
 
 
 def slice_bounds(key: slice, length_bytes: int) -> tuple[int, int]:

@@ -30,6 +30,7 @@ class Parting:
 
     Attributes:
         peer_closed: whether the peer has said that it sends no more.
+        given_up: whether the time was over before the peer had answered.
 
     Thread: event loop only.
     """
@@ -53,6 +54,7 @@ class Parting:
         self._leave: Callable[[], object] | None = None
         self._timer: asyncio.TimerHandle | None = None
         self.peer_closed = False
+        self.given_up = False
         outbox.on_last_sent = self._on_last_sent
 
     async def in_order(self, *, known: bool) -> None:
@@ -120,9 +122,13 @@ class Parting:
         if leave is not None:
             leave()
 
+    def _expire(self, event: Once) -> None:
+        self.given_up = not (event.happened or self.peer_closed)
+        event.set()
+
     async def _wait(self, event: Once, *, brief: bool) -> None:
         patience_s = self._brief_s if brief else self._patience_s
-        timer = self._loop.call_later(patience_s, event.set)
+        timer = self._loop.call_later(patience_s, self._expire, event)
         try:
             await event.wait()
         finally:

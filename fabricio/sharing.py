@@ -14,7 +14,10 @@ from fabricio.remote import Grant, RemoteRegion, pack_shared
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from fabricio.address import Address
     from fabricio.engine import Engine
+    from fabricio.errors import PeerLostError
+    from fabricio.memory import MemoryRegion
     from fabricio.outbox import Outbox
 
 
@@ -46,11 +49,16 @@ class Sharing:
         self._grants: weakref.WeakValueDictionary[int, Grant] = weakref.WeakValueDictionary()
         self._revocations: dict[int, Callable[[], object]] = {}  # of our regions, unanswered
         self._ended = False
+        self._writable: weakref.WeakSet[MemoryRegion] = weakref.WeakSet()
 
     def open(self, incarnation: bytes, lane_count: int) -> None:
         """Take the peer's incarnation and number of lanes, which its regions must bear."""
         self._incarnation = incarnation
         self._lane_count = lane_count
+
+    def let_write(self, region: MemoryRegion) -> None:
+        """Remember that the peer gets a region to write into; see `Holder.let_write`."""
+        self._writable.add(region)
 
     @property
     def revoking(self) -> bool:
@@ -109,9 +117,21 @@ class Sharing:
         else:
             grant.revoke(let_go)
 
+    def silent(self, loss: PeerLostError, address: Address) -> None:
+        """Take the news that the peer has fallen silent, and may yet go on with a write.
+
+        Args:
+            loss: what to tell whoever deregisters such a region.
+            address: the peer's.
+        """
+        writable, self._writable = self._writable, weakref.WeakSet()
+        for region in writable:
+            region.lose_writer(loss, address)
+
     def end(self) -> None:
         """Ask the peer no more: it has ended its transfers, or cannot be asked. Idempotent."""
         self._ended = True
+        self._writable.clear()
         while self._revocations:
             self._revocations.popitem()[1]()
 

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 if TYPE_CHECKING:
     from fabricio._ffi._native import FFI, FabAttributes, FabStatistics
+
+WritesLast = Literal["region", "connection", "process"]
+
+# In the order of `enum fab_writes_last`.
+WRITES_LAST: tuple[WritesLast, ...] = ("region", "connection", "process")
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +31,8 @@ class FabricAttributes:
         wait_fd: whether the completion queue can be slept on.
         segments: runs of adjacent pages that one operation may carry.
         inflight_count: operations that a lane may have in flight.
+        writes_last: what ends for good the writes of a peer that has fallen silent: closing the
+            "region", the end of the "connection" or that of its "process".
         max_operation_bytes: longest RMA operation.
     """
 
@@ -41,6 +48,7 @@ class FabricAttributes:
     wait_fd: bool
     segments: int
     inflight_count: int
+    writes_last: WritesLast
     max_operation_bytes: int
 
     @classmethod
@@ -53,6 +61,7 @@ class FabricAttributes:
             values[name] = ffi.string(values[name]).decode("utf-8", "replace")
         for name in ("virtual_addresses", "wait_fd"):
             values[name] = bool(values[name])
+        values["writes_last"] = WRITES_LAST[values["writes_last"]]
         return cls(**values)
 
 

@@ -35,7 +35,7 @@ class Transfer:
         operation: "write" or "read".
         bytes_total: bytes to be moved.
         pages_total: pages to be moved.
-        peer_lost: set by the endpoint when the peer is lost, so that the failure says so.
+        loss: set by the endpoint when the peer is lost, so that the failure says so.
 
     Thread: event loop only.   Source: fi_rma(3), fi_cq(3).
     """
@@ -50,12 +50,13 @@ class Transfer:
         "_handle",
         "_on_end",
         "_pages_done",
+        "_quiet",
         "_region",
         "_sent",
         "bytes_total",
+        "loss",
         "operation",
         "pages_total",
-        "peer_lost",
     )
 
     def __init__(
@@ -78,7 +79,7 @@ class Transfer:
         self.operation = operation
         self.pages_total = pages_total
         self.bytes_total = pages_total * page_bytes
-        self.peer_lost = False
+        self.loss: PeerLostError | None = None
         self._engine = engine
         self._handle: Handle | None = None
         self._region: MemoryRegion | None = None
@@ -89,6 +90,7 @@ class Transfer:
         self._cancelled = False
         self._end_cause: BaseException | None = None
         self._finished = Once(engine.loop)
+        self._quiet = Once(engine.loop)
         self._sent: Once | None = None
 
     def __repr__(self) -> str:
@@ -122,6 +124,17 @@ class Transfer:
     def done(self) -> bool:
         """Return whether the outcome is known, good or bad."""
         return self._finished.happened
+
+    async def drained(self) -> None:
+        """Wait until it has ended, and the NIC holds none of its memory any more.
+
+        That is as soon as the outcome is known, unless the peer is stopped or gone: then the
+        memory stays pinned, and the end of the Fabric ends this wait at the latest.
+
+        Raises: nothing of what the transfer failed with.
+        Cancellation: nothing changes; the transfer goes on.
+        """
+        await self._quiet.happens()
 
     def cancel(self) -> bool:
         """Post no more of it. Awaiting it raises CancelledError, unless all was done already.
@@ -172,6 +185,7 @@ class Transfer:
     def skip(self) -> None:
         """End it well: it has nothing to move."""
         self._finished.set()
+        self._quiet.set()
 
     def on_completion(self, completion: Completion) -> None:
         """Take FAB_TRANSFER_DONE, FAB_TRANSFER_QUIET or the engine's death."""
@@ -181,18 +195,30 @@ class Transfer:
             self._keep_counts()
             self._handle = None
             self._finish(completion.cause)
+            engine.dependents.add(self)
             return
         if completion.kind == engine.lib.FAB_TRANSFER_DONE:
             self._keep_counts()
             self._finish(self._outcome(completion))
             if not completion.quiet:
+                engine.dependents.add(self)
                 return
+        engine.dependents.discard(self)
+        self._quiet.set()
         handle, self._handle, self._region = self._handle, None, None
         if handle is not None:
             engine.lib.fab_transfer_release(engine.handle, handle)
         grant, self._grant = self._grant, None
         if grant is not None:
             grant.end()
+
+    def engine_failed(self, cause: Exception) -> None:
+        """Do nothing: the memory is not quiet before the engine is closed."""
+
+    def engine_closed(self) -> None:
+        """Take the news that the NIC holds nothing any more."""
+        if not self._engine.loop.is_closed():
+            self._quiet.set()
 
     def _keep_counts(self) -> None:
         if self._handle is not None:
@@ -204,12 +230,15 @@ class Transfer:
         if self._end_cause is not None:
             return self._end_cause
         error = self._engine.error(completion, self.operation)
-        if self.peer_lost:
+        if self.loss is not None:
             error = lost(error)
+            error.peer, error.since = self.loss.peer, self.loss.since
         if isinstance(error, CompletionError):
             error.pages_done = self._pages_done
             error.bytes_done = self._bytes_done
             error.quiesced = completion.quiet
+            if not completion.quiet:
+                error._drain = self.drained
         return error
 
     def _finish(self, error: BaseException | None) -> None:

@@ -52,8 +52,7 @@ class Once:
         Raises: the error it was set with.
         Cancellation: nothing is lost; others keep waiting.
         """
-        while not self.happened:
-            await self._turn()
+        await self.happens()
         self.check()
 
     async def outlast(self, on_cancel: Callable[[], object] | None = None) -> None:
@@ -76,6 +75,14 @@ class Once:
         if cancelled is not None:
             raise cancelled
         self.check()
+
+    async def happens(self) -> None:
+        """Wait until it has happened, well or not.
+
+        Cancellation: nothing is lost; others keep waiting.
+        """
+        while not self.happened:
+            await self._turn()
 
     def check(self) -> None:
         """Raise the error it was set with, if any."""

@@ -76,6 +76,7 @@ class FabAttributes(CData):
     wait_fd: int
     segments: int
     inflight_count: int
+    writes_last: int
     max_operation_bytes: int
 
 class FabStatistics(CData):
@@ -286,6 +287,9 @@ class Lib:
     FAB_MAX_LANES: Final[int]
     FAB_POLLING_ADAPTIVE: Final[int]
     FAB_POLLING_BUSY: Final[int]
+    FAB_WRITES_LAST_REGION: Final[int]
+    FAB_WRITES_LAST_CONNECTION: Final[int]
+    FAB_WRITES_LAST_PROCESS: Final[int]
     def fab_engine_open(self, options: FabOptions, engine: Pointer[Engine]) -> int: ...
     def fab_engine_fd(self, engine: Engine) -> int: ...
     def fab_engine_reap(

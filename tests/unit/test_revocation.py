@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from fabricio.engine import Engine
+    from fabricio.memory import MemoryRegion
 
 
 class FakeHolder:
@@ -27,6 +28,9 @@ class FakeHolder:
         self.asked: list[int] = []
         self.let_go: Callable[[], object] = lambda: None
 
+    def let_write(self, region: MemoryRegion) -> None:
+        raise AssertionError
+
     def revoke(self, region: int, on_let_go: Callable[[], object]) -> None:
         self.asked.append(region)
         self.let_go = on_let_go
@@ -37,7 +41,7 @@ class FakeHolder:
 def start(holders: list[FakeHolder], patience_s: float = 60.0) -> tuple[Revocation, list[Any]]:
     done: list[Any] = []
     revocation = Revocation(asyncio.get_running_loop(), patience_s)
-    revocation.start(7, holders, lambda: done.append(True))
+    revocation.start(7, holders, lambda: done.append(True), lambda: done.append(False))
     return revocation, done
 
 
@@ -70,11 +74,14 @@ async def test_it_does_not_wait_for_ever() -> None:
         done.append(True)
         ended.set()
 
-    revocation.start(7, [holder], end)
+    revocation.start(7, [holder], end, lambda: done.append(False))
     assert done == []
+    assert not revocation.overdue
     await ended.wait()
+    assert revocation.overdue
     holder.let_go()  # too late
-    assert done == [True]
+    assert done == [True, False]
+    assert not revocation.overdue
 
 
 async def test_cancelled_it_does_nothing_more() -> None:

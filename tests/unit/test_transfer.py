@@ -3,6 +3,8 @@
 import asyncio
 import errno
 import gc
+import pickle
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -59,6 +61,7 @@ class FakeEngine:
     def __init__(self) -> None:
         self.loop = asyncio.get_running_loop()
         self.lib = FakeLib()
+        self.dependents: set[Any] = set()
 
     def check_loop(self) -> None:
         assert asyncio.get_running_loop() is self.loop
@@ -201,7 +204,9 @@ async def test_the_first_cause_is_the_outcome() -> None:
 
 async def test_a_lost_peer_is_called_so() -> None:
     run = Running()
-    run.transfer.peer_lost = True
+    since = datetime.now(UTC)
+    run.transfer.loss = PeerLostError("gone")
+    run.transfer.loss.since = since
     run.lib.bytes_done = 300
     run.done(-errno.EIO, quiet=False)
     with pytest.raises(PeerLostError) as caught:
@@ -210,6 +215,37 @@ async def test_a_lost_peer_is_called_so() -> None:
     assert caught.value.bytes_done == 300
     assert not caught.value.quiesced
     assert isinstance(caught.value.__cause__, CompletionError)
+    assert caught.value.since == since
+    assert f"last heard of at {since:%Y-%m-%d %H:%M:%S} UTC" in str(caught.value)
+
+
+async def test_the_memory_is_waited_for_after_the_outcome() -> None:
+    run = Running()
+    run.done(-errno.EIO, quiet=False)
+    with pytest.raises(CompletionError) as caught:
+        await run.transfer
+    waits = asyncio.ensure_future(caught.value.drained())
+    await soon()
+    assert not waits.done()
+    copied = pickle.loads(pickle.dumps(caught.value))
+    assert not copied.quiesced
+    await copied.drained()  # it knows of nothing to wait for
+    run.transfer.on_completion(Completion(QUIET))
+    await waits
+    await run.transfer.drained()
+    assert not run.engine.dependents
+
+
+async def test_the_end_of_the_engine_ends_the_wait_for_memory() -> None:
+    run = Running()
+    run.done(-errno.EIO, quiet=False)
+    waits = asyncio.ensure_future(run.transfer.drained())
+    run.transfer.engine_failed(BrokenResourceError("dead"))
+    await soon()
+    assert not waits.done()
+    for dependent in list(run.engine.dependents):
+        dependent.engine_closed()
+    await waits
 
 
 async def test_a_dead_engine_ends_it_and_keeps_the_region() -> None:

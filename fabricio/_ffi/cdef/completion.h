@@ -6,8 +6,9 @@ enum fab_completion_kind {
 	FAB_REGION_DEREGISTERED = 5, /* token */
 	FAB_PEER_ADDED = 6,          /* token, peer; status, error */
 	FAB_PEER_REMOVED = 7,        /* peer */
-	FAB_PEER_FAILED = 8,     /* peer; status, error; sent once per peer */
-	FAB_FRAME_SENT = 9,      /* token, peer */
+	FAB_PEER_FAILED =
+		8,          /* peer, count; status, error; sent once per peer */
+	FAB_FRAME_SENT = 9, /* token, peer */
 	FAB_FRAME_RECEIVED = 10, /* peer or FAB_NO_PEER (hello); data */
 	FAB_TRANSFER_DONE = 11,  /* token, peer; status, error, quiet, count */
 	FAB_TRANSFER_QUIET = 12, /* token: memory of a non-quiet DONE is free */
@@ -30,7 +31,8 @@ struct fab_completion {
 	uint32_t peer;
 	uint64_t token;
 	uint64_t sequence; /* ARRIVED: the sender's transfer sequence */
-	uint64_t count;    /* DONE with -FI_EIO: operations the peer counted */
+	uint64_t count;    /* DONE with -FI_EIO: operations the peer counted;
+			   PEER_FAILED: ns since it was last heard of */
 	uint32_t quiet;    /* DONE: 1 if the NIC holds none of the memory */
 	uint32_t severed;  /* DONE, within the engine: enum fab_part_severed */
 	const void *data;  /* RECEIVED: payload, borrowed until the next reap */

@@ -44,6 +44,16 @@ struct fab_options {
 				      */
 };
 
+/* What ends for good the writes of a peer that has fallen silent. */
+enum fab_writes_last {
+	FAB_WRITES_LAST_REGION =
+		0, /* closing the region: the NIC checks keys */
+	/* The end of the connection, and so of ours at the latest: a write that
+	 * has begun goes on into memory whose region was closed. */
+	FAB_WRITES_LAST_CONNECTION = 1,
+	FAB_WRITES_LAST_PROCESS = 2, /* the peer's end: it writes by itself */
+};
+
 /* What the opened provider is; the first lane speaks for all. */
 struct fab_attributes {
 	char provider[64];
@@ -57,6 +67,7 @@ struct fab_attributes {
 	uint32_t wait_fd;           /* 1: the CQ can be slept on */
 	uint32_t segments;
 	uint32_t inflight_count;
+	uint32_t writes_last; /* enum fab_writes_last */
 	uint64_t max_operation_bytes;
 };
 

@@ -1,5 +1,6 @@
 /* What was opened, and what was counted, over all workers. */
 #include "engine.h"
+#include "tuning.h"
 
 #include <rdma/fi_errno.h>
 #include <string.h>
@@ -36,6 +37,8 @@ void fab_engine_attributes(const struct fab_engine *engine,
 	attributes->wait_fd = lane->cq_fd >= 0;
 	attributes->segments = lane->segments;
 	attributes->inflight_count = lane->limit_count;
+	attributes->writes_last =
+		fab_tuning_find(attributes->provider)->writes_last;
 	attributes->max_operation_bytes = lane->operation_bytes;
 }
 

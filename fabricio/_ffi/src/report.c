@@ -62,6 +62,7 @@ void fab_worker_report_broken(struct fab_worker *worker,
 		.kind = peer->severed ? FAB_PATH_FAILED : FAB_PEER_FAILED,
 		.peer = peer->route,
 		.sequence = peer->path,
+		.count = worker->now_ns - peer->heard_ns,
 		.status = error->code,
 		.error = fab_error_copy(error),
 	};

@@ -14,20 +14,23 @@ static const struct fab_tuning table[] = {
 	 .segment_bytes = 64 * KIB,
 	 .operation_bytes = 1 * MIB,
 	 .inflight_bytes = 16 * MIB,
-	 .shared_bytes = 2 * MIB},
+	 .shared_bytes = 2 * MIB,
+	 .writes_last = FAB_WRITES_LAST_CONNECTION},
 	/* What 1.17 calls the tcp of 2.x. */
 	{.provider = "net",
 	 .segments = 4,
 	 .segment_bytes = 64 * KIB,
 	 .operation_bytes = 1 * MIB,
 	 .inflight_bytes = 16 * MIB,
-	 .shared_bytes = 2 * MIB},
+	 .shared_bytes = 2 * MIB,
+	 .writes_last = FAB_WRITES_LAST_CONNECTION},
 	{.provider = "tcp;ofi_rxm",
 	 .segments = 4,
 	 .segment_bytes = 64 * KIB,
 	 .operation_bytes = 1 * MIB,
 	 .inflight_bytes = 16 * MIB,
-	 .shared_bytes = 2 * MIB},
+	 .shared_bytes = 2 * MIB,
+	 .writes_last = FAB_WRITES_LAST_CONNECTION},
 	/* Several 4 KiB pages an operation move half as much as one. Longer
 	 * than its inject buffers (4 KiB), a plain write is copied by the
 	 * source within the call; one with immediate data by the target. */
@@ -37,6 +40,7 @@ static const struct fab_tuning table[] = {
 	 .inflight_bytes = 16 * MIB,
 	 .shared_bytes = 2 * MIB,
 	 .plain_bytes = 4 * KIB,
+	 .writes_last = FAB_WRITES_LAST_PROCESS,
 	 .shares_memory = 1},
 	/* EFA: rma_iov_limit is 1, and 1 GiB is the longest write. */
 	{.provider = "",

@@ -2,6 +2,8 @@
 #ifndef FAB_TUNING_H
 #define FAB_TUNING_H
 
+#include "fabricio.h"
+
 #include <stdint.h>
 
 struct fab_tuning {
@@ -16,6 +18,7 @@ struct fab_tuning {
 	/* Writes longer than this are in place once they completed here, and
 	 * the caller's thread copies them within the call; 0: no such thing. */
 	uint64_t plain_bytes;
+	uint32_t writes_last;   /* enum fab_writes_last */
 	uint32_t shares_memory; /* endpoints of one process share mappings:
 				   see local.h */
 };

@@ -1,0 +1,58 @@
+"""Custody: an object is kept until a process has ended, and no longer."""
+
+import asyncio
+import gc
+import os
+import subprocess
+import sys
+import weakref
+
+from fabricio.address import Address
+from fabricio.custody import Custody, process_of
+
+
+def start(code: str) -> subprocess.Popen[bytes]:
+    return subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE)
+
+
+class Kept:
+    """Something whose end can be seen."""
+
+
+async def test_it_is_kept_until_the_process_ends() -> None:
+    process = start("input()")
+    ended = asyncio.Event()
+    kept = Kept()
+    seen = weakref.ref(kept)
+    Custody(asyncio.get_running_loop(), process.pid, kept, ended.set)
+    del kept
+    gc.collect()
+    assert seen() is not None
+    assert not ended.is_set()
+    assert process.stdin is not None
+    process.stdin.close()
+    await ended.wait()  # before anybody has waited for the process
+    assert seen() is None
+    process.wait()
+
+
+async def test_a_process_that_has_ended_keeps_nothing() -> None:
+    process = start("")
+    assert process.stdin is not None
+    process.stdin.close()
+    os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)  # noqa: ASYNC222  (at once)
+    ended: list[bool] = []
+    for _ in range(2):  # a zombie, and nothing at all
+        Custody(asyncio.get_running_loop(), process.pid, Kept(), lambda: ended.append(True))
+        process.wait()
+    assert ended == [True, True]
+
+
+def test_processes_are_known_by_addresses_of_shm_alone() -> None:
+    def address(provider: str, lane: bytes) -> Address:
+        return Address(provider, bytes(16), (lane,))
+
+    assert process_of(address("shm", b"fi_shm://4711:0:0\0")) == 4711
+    assert process_of(address("tcp", b"fi_shm://4711:0:0\0")) is None
+    assert process_of(address("shm", b"my own name\0")) is None
+    assert process_of(address("shm", f"fi_shm://{os.getpid()}:0:1".encode())) is None
