@@ -2,8 +2,9 @@
 
 Who is at fault shows in the class: `OptionsError`, `RegionError`, `LocalProtocolError`,
 `ClosedResourceError` and `BusyResourceError` are yours; `RemoteProtocolError` and
-`RemoteTransferError` are the peer's; `FabricError`, `CompletionError` and `BrokenResourceError`
-are the world's. Cancellation is always `asyncio.CancelledError` and is no part of this tree.
+`RemoteTransferError` are the peer's; `FabricError`, `CompletionError`, `DiscoveryError` and
+`BrokenResourceError` are the world's. Cancellation is always `asyncio.CancelledError` and is no
+part of this tree.
 
 All keyword arguments have defaults, so that every exception can be pickled and copied.
 """
@@ -33,6 +34,10 @@ class NoLibfabricError(FabricioError):
 
 class NoProviderError(FabricioError):
     """The provider asked for does not exist here; the text says which do."""
+
+
+class DiscoveryError(FabricioError):
+    """Who the peers are cannot be found out; the text says who was asked, and the cure."""
 
 
 class AuthenticationError(FabricioError):

@@ -35,12 +35,12 @@ async def open_engine(loop: asyncio.AbstractEventLoop, options: FabricOptions) -
     Cancellation: everything is closed before CancelledError is raised.
     """
     # What is loaded is read from files, and looking at the machine takes milliseconds.
-    library = native() if native.cache_info().currsize else await _off_loop(loop, native)
+    library = native() if native.cache_info().currsize else await off_loop(loop, native)
     asked = options.provider or os.environ.get(PROVIDER_VARIABLE) or None
     failures: list[FabricioError] = []
     for provider in provider_names(asked):
         try:
-            plans = await _off_loop(loop, partial(plan, options, provider))
+            plans = await off_loop(loop, partial(plan, options, provider))
             engine = Engine(library, loop, options, provider, plans)
             await engine.open()
         except FabricError as error:
@@ -86,7 +86,12 @@ def plan(options: FabricOptions, provider: str) -> tuple[WorkerPlan, ...]:
     )
 
 
-async def _off_loop(loop: asyncio.AbstractEventLoop, work: Callable[[], _T]) -> _T:
+async def off_loop(loop: asyncio.AbstractEventLoop, work: Callable[[], _T]) -> _T:
+    """Do what blocks in a thread that ends with it.
+
+    Raises: what `work` raises.
+    Cancellation: nobody waits any longer for what `work` does.
+    """
     pool = ThreadPoolExecutor(1, thread_name_prefix="fabricio-open")
     try:
         return await loop.run_in_executor(pool, work)

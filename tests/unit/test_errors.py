@@ -21,6 +21,7 @@ TREE = {
     "OptionsError": "FabricioError",
     "NoLibfabricError": "FabricioError",
     "NoProviderError": "FabricioError",
+    "DiscoveryError": "FabricioError",
     "AuthenticationError": "FabricioError",
     "RegionError": "FabricioError",
     "FabricError": "FabricioError",

@@ -38,7 +38,7 @@ LAYERS = (
     ("opening",),
     ("fabric",),
     ("__init__",),
-    ("cli", "testing", "__main__"),
+    ("cli", "discovery", "testing", "__main__"),
 )
 RANKS = {name: rank for rank, names in enumerate(LAYERS) for name in names}
 
@@ -62,6 +62,10 @@ SANS_IO = (
     "grouping",
     "hwloc_xml",
     "placement",
+    "discovery.backoff",
+    "discovery.membership",
+    "discovery.slices",
+    "discovery.watch",
 )
 NOT_SANS_IO = ("asyncio", "socket", "selectors", "cffi", "_cffi_backend", "fabricio._ffi")
 READERS = {"add_reader", "remove_reader", "add_writer", "remove_writer"}

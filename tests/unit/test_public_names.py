@@ -12,7 +12,10 @@ import fabricio
 
 # What a bare `import fabricio` must leave alone: the extension needs libfabric, the others need
 # to be installed, and asking for them costs time.
-HEAVY = ("fabricio._ffi._native", "numpy", "cupy", "torch", "uvloop", "rich", "typer")
+HEAVY = (
+    *("fabricio._ffi._native", "numpy", "cupy", "torch", "uvloop", "rich", "typer"),
+    *("dns", "kubernetes_asyncio", "aiohttp"),
+)
 
 
 def names() -> list[str]:
@@ -45,7 +48,7 @@ def test_every_error_is_public() -> None:
 def test_nothing_else_is_exported() -> None:
     modules = {path.stem for path in Path(fabricio.__file__).parent.glob("*.py")}
     visible = {name for name in vars(fabricio) if not name.startswith("_")}
-    assert visible - modules - {"cli", "testing"} == set(names())
+    assert visible - modules - {"cli", "discovery", "testing"} == set(names())
 
 
 @pytest.mark.parametrize("name", names())
