@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 import aiohttp
+from aiohttp.http_exceptions import LineTooLong
 from kubernetes_asyncio.client import ApiClient, Configuration, DiscoveryV1Api
 from kubernetes_asyncio.config import ConfigException, load_incluster_config, load_kube_config
 
@@ -255,8 +256,8 @@ async def _line(response: aiohttp.ClientResponse) -> bytes | None:
     """
     try:
         line = await response.content.readline()
-    except ValueError as error:
-        raise MalformedError(f"a line that is too long: {error}") from error
+    except (LineTooLong, ValueError) as error:  # the latter by older releases of aiohttp
+        raise MalformedError("a line that is too long") from error
     return line if line.endswith(b"\n") else None
 
 
@@ -270,7 +271,7 @@ async def _configuration() -> Configuration:
     if "KUBERNETES_SERVICE_HOST" in os.environ:
         await off_loop(loop, partial(load_incluster_config, configuration))
     else:
-        await load_kube_config(client_configuration=configuration)
+        await load_kube_config(client_configuration=configuration)  # once, and in no pod
     return configuration
 
 
