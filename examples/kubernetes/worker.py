@@ -106,6 +106,7 @@ async def accept(listener: Listener, fabric: Fabric, tasks: Tasks) -> None:
         tasks.start(serve(fabric, endpoint), "serving")
 
 
+# --8<-- [start:follow]
 async def work(fabric: Fabric, listener: Listener, discovery: Discovery, every_s: float) -> None:
     """Serve whoever connects, and fill the memory of everybody who is there."""
     async with (
@@ -122,6 +123,9 @@ async def work(fabric: Fabric, listener: Listener, discovery: Discovery, every_s
                 tasks.start(fill(fabric, event.peer, event.endpoint, every_s), f"{host_port}")
             else:
                 say(f"{host_port} gone: {event.reason or 'left'}")
+
+
+# --8<-- [end:follow]
 
 
 async def run(

@@ -208,7 +208,7 @@ class Peers:
                     async with slots:
                         endpoint = await self._connect(peer)
                 except (FabricioError, OSError, UnicodeError) as error:
-                    self._fabric.statistics()  # raises if it is the Fabric that is closed or broken
+                    self._fabric.listen()  # only prepared; raises where the Fabric is at its end
                     self._failed(peer, error)
                     slots = self._further_slots
                 else:

@@ -91,9 +91,7 @@ class Discovery(ABC):
     async def __aenter__(self) -> Self:
         """Begin to ask.
 
-        Raises: ClosedResourceError: entered before; DiscoveryError: where to ask cannot be found
-            out.
-        Cancellation: nothing stays open.
+        Raises: ClosedResourceError: entered before.
         """
         if self._closed or self._task is not None:
             raise ClosedResourceError("a discovery is entered once: make another")

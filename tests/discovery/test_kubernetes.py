@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -276,12 +276,13 @@ async def test_a_list_that_never_ends_times_out() -> None:
 async def test_a_watch_that_says_nothing_any_more_is_renewed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(kubernetes_module, "_GRACE_S", -0.9)
+    monkeypatch.setattr(kubernetes_module, "_GRACE_S", -0.5)
     async with ApiServer() as server, discover(server, watch_s=1) as discovery:
         (await server.list_request()).answer(LIST)
         watch = await server.watch_request("1000")
         assert watch.query["timeoutSeconds"] == "1"
-        await watch.send()
+        with suppress(ConnectionError):  # on a busy machine the client may have gone already
+            await watch.send()
         await server.watch_request("1000")
         assert discovery.peers == (ZERO,)
 

@@ -308,3 +308,22 @@ async def test_a_callback_that_breaks_the_engine(options: dict[str, Any]) -> Non
         with pytest.raises(BufferError):
             memory.append(1)  # the engine may still use it
     memory.append(1)
+
+
+async def test_waiting_for_the_end_of_an_endpoint(pair: Pair) -> None:
+    waiting = [asyncio.create_task(end.wait_closed()) for end in (pair.a, pair.a, pair.b)]
+    given_up = asyncio.create_task(pair.a.wait_closed())
+    await asyncio.sleep(0)
+    given_up.cancel()
+    await pair.a.send("not taken by who waits")
+    assert await pair.b.recv() == "not taken by who waits"
+    assert not any(task.done() for task in waiting)
+    await pair.a.aclose()
+    reasons = [str(await task) for task in waiting]
+    assert reasons == [
+        "this endpoint is closed: connect again",
+        "this endpoint is closed: connect again",
+        "the peer has closed this endpoint",
+    ]
+    assert given_up.cancelled()
+    assert isinstance(await pair.a.wait_closed(), ClosedResourceError)  # at once

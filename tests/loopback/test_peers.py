@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 
 from fabricio import (
+    BrokenResourceError,
     ClosedResourceError,
     DiscoveryError,
     Endpoint,
@@ -328,6 +329,24 @@ async def test_a_fabric_that_is_closed_is_told(options: dict[str, Any]) -> None:
         await fabric.aclose()
         assert (await disconnected(peers)).endpoint is event.endpoint
         with pytest.raises(ClosedResourceError):
+            await anext(peers)
+
+
+async def test_a_fabric_that_breaks_is_told(options: dict[str, Any]) -> None:
+    script = Script()
+    async with (
+        open_node({**options, "peer_timeout_s": 3.0}) as node,
+        Fabric(**options) as fabric,
+        Peers(fabric, script, max_pause_s=0.01) as peers,
+    ):
+        script.joined(node.peer)
+        event = await connected(peers)
+        engine = (await fabric.register(bytearray(8))).engine
+        engine.fail(RuntimeError("a bug"))
+        gone = await disconnected(peers)
+        assert gone.endpoint is event.endpoint
+        assert isinstance(gone.reason, BrokenResourceError)
+        with pytest.raises(BrokenResourceError, match="a bug"):
             await anext(peers)
 
 
