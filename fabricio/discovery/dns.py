@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import random
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import dns.asyncresolver
 import dns.exception
+import dns.inet
+import dns.name
 import dns.nameserver
 import dns.rdatatype
 import dns.resolver
@@ -15,7 +17,7 @@ import dns.resolver
 from fabricio.address import split_host_port
 from fabricio.discovery.backoff import Backoff
 from fabricio.discovery.membership import Peer
-from fabricio.discovery.source import Discovery, check_port, check_seconds
+from fabricio.discovery.source import Discovery, check_family, check_port, check_seconds
 from fabricio.errors import DiscoveryError, OptionsError
 from fabricio.opening import off_loop
 
@@ -24,7 +26,7 @@ if TYPE_CHECKING:
 
     from dns.rdtypes.IN.SRV import SRV
 
-Family = Literal["v4", "v6"]
+    from fabricio.discovery.membership import Family
 
 # Targets of SRV records whose addresses are asked for at once.
 _QUERIES = 16
@@ -84,8 +86,7 @@ class DnsDiscovery(Discovery):
         check_seconds(min_poll_s=min_poll_s, max_poll_s=max_poll_s, timeout_s=timeout_s)
         if min_poll_s > max_poll_s:
             raise OptionsError(f"min_poll_s={min_poll_s:g} is above max_poll_s={max_poll_s:g}")
-        if family not in _TYPES:
-            raise OptionsError(f'family={family!r} is not possible: give "v4", "v6" or None')
+        check_family(family)
         self._service = service
         self._port = port
         self._types = _TYPES[family]

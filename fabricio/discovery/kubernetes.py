@@ -15,8 +15,8 @@ from kubernetes_asyncio.client import ApiClient, Configuration, DiscoveryV1Api
 from kubernetes_asyncio.config import ConfigException, load_incluster_config, load_kube_config
 
 from fabricio.discovery.backoff import Backoff
-from fabricio.discovery.slices import FAMILIES, MalformedError, Slices
-from fabricio.discovery.source import Discovery, check_port, check_seconds
+from fabricio.discovery.slices import MalformedError, Slices
+from fabricio.discovery.source import Discovery, check_family, check_port, check_seconds
 from fabricio.discovery.watch import (
     ExpiredError,
     RefusedError,
@@ -29,7 +29,7 @@ from fabricio.errors import DiscoveryError, OptionsError
 from fabricio.opening import off_loop
 
 if TYPE_CHECKING:
-    from fabricio.discovery.slices import Family
+    from fabricio.discovery.membership import Family
 
 _LOG = logging.getLogger("fabricio")
 
@@ -104,8 +104,7 @@ class EndpointSliceDiscovery(Discovery):
         )
         if watch_s != int(watch_s):
             raise OptionsError(f"watch_s={watch_s:g} is not possible: give whole seconds")
-        if family is not None and family not in FAMILIES.values():
-            raise OptionsError(f'family={family!r} is not possible: give "v4", "v6" or None')
+        check_family(family)
         if not service:
             raise OptionsError("the name of the service is empty")
         self._service = service

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, KeysView
 
 MAX_PORT = 65535
+
+# Of the addresses that peers are reached by.
+Family = Literal["v4", "v6"]
 
 
 @dataclass(frozen=True, slots=True, order=True)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import ipaddress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from fabricio.discovery.membership import MAX_PORT, Peer
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterable
 
-Family = Literal["v4", "v6"]
+    from fabricio.discovery.membership import Family
 
 # By the address type of a slice, those that are preferred first.
 FAMILIES: dict[str, Family] = {"IPv4": "v4", "IPv6": "v6"}

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import logging
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Self, get_args
 
-from fabricio.discovery.membership import Membership
+from fabricio.discovery.membership import MAX_PORT, Family, Membership
 from fabricio.discovery.tasks import end
 from fabricio.errors import ClosedResourceError, DiscoveryError, OptionsError
 
@@ -30,17 +30,26 @@ def check_seconds(**values: float) -> None:
             raise OptionsError(f"{name}={value!r} is not possible: give seconds above 0")
 
 
+def check_family(family: str | None) -> None:
+    """Refuse what is no family of addresses.
+
+    Raises: OptionsError: names the value and the cure.
+    """
+    if family is not None and family not in get_args(Family):
+        raise OptionsError(f'family={family!r} is not possible: give "v4", "v6" or None')
+
+
 def check_port(port: int | str) -> None:
     """Refuse what is neither a port's number nor its name.
 
     Raises: OptionsError: names the value and the cure.
     """
-    number = isinstance(port, int) and not isinstance(port, bool) and 1 <= port <= 65535
+    number = isinstance(port, int) and not isinstance(port, bool) and 1 <= port <= MAX_PORT
     name = isinstance(port, str) and port and port.isascii() and not port.isdigit()
     if not (number or name):
         raise OptionsError(
-            f"port={port!r} is not possible: give a number of 1 to 65535, or the name that the "
-            'port has in the Service, such as "fabricio"'
+            f"port={port!r} is not possible: give a number of 1 to {MAX_PORT}, or the name that "
+            'the port has in the Service, such as "fabricio"'
         )
 
 

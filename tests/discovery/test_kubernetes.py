@@ -329,6 +329,26 @@ async def test_in_a_pod_without_a_token(monkeypatch: pytest.MonkeyPatch) -> None
             await anext(discovery)
 
 
+async def test_the_service_account_of_a_pod(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def write() -> None:
+        for name in ("TOKEN", "CERT"):
+            path = tmp_path / name
+            path.write_text(f"a {name}", "utf-8")
+            monkeypatch.setattr(
+                f"kubernetes_asyncio.config.incluster_config.SERVICE_{name}_FILENAME", str(path)
+            )
+
+    await off_loop(asyncio.get_running_loop(), write)
+    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "fd00::1")
+    monkeypatch.setenv("KUBERNETES_SERVICE_PORT", "443")
+    configuration = await kubernetes_module._configuration()
+    assert configuration.host == "https://[fd00::1]:443"
+    assert configuration.api_key == {"BearerToken": "Bearer a TOKEN"}
+    assert configuration.ssl_ca_cert == str(tmp_path / "CERT")
+
+
 async def test_kubeconfig_and_the_namespace_of_the_pod(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
