@@ -1,19 +1,24 @@
 """`Acceptor`: the side that is connected to.
 
-A hello is answered at once if somebody listens, else kept until somebody does. An endpoint is
-handed out when the connecting side has shown that the answer reached it; so nobody is given an
-endpoint whose other end gave up in the meantime. All that is not handed out yet is bounded.
+A hello is answered at once if somebody listens, else kept until somebody does. An endpoint is made
+when the connecting side has proven itself, and handed out when it has shown that the answer reached
+it; so nobody is given an endpoint whose other end gave up in the meantime. All that is not handed
+out yet is bounded, in number and in time.
 """
 
 from __future__ import annotations
 
-import secrets
+import secrets as random
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
-from fabricio.errors import FabricioError, RemoteProtocolError
-from fabricio.handshake import HelloAccepted, HelloRefused, check_compatible
+from fabricio.address import Address
+from fabricio.authentication import Listening, denied
+from fabricio.errors import AuthenticationError, FabricioError, RemoteProtocolError
+from fabricio.handshake import Hello, HelloDenied, HelloRefused, Ticket, check_version
 from fabricio.introduction import add_peer, introduce, own_terms
+from fabricio.refusals import Refusals
+from fabricio.secret import read_secrets
 
 if TYPE_CHECKING:
     import asyncio
@@ -21,7 +26,7 @@ if TYPE_CHECKING:
     from fabricio.channel import Channel
     from fabricio.endpoint import Endpoint
     from fabricio.engine import Engine
-    from fabricio.handshake import Hello
+    from fabricio.handshake import End, ForeignHello, HelloProof
 
 BACKLOG_COUNT = 128
 
@@ -32,12 +37,16 @@ _KEPT_S = 3.0
 class Accepted:
     """A hello that is being answered, until its endpoint is closed."""
 
-    def __init__(self, hello: Hello, cookie: int) -> None:
+    def __init__(self, hello: Hello | ForeignHello, body: bytes) -> None:
         """Begin without channel and endpoint."""
         self.hello = hello
-        self.cookie = cookie
+        self.hello_body = body
+        self.cookie = random.randbits(64)
+        self.side: Listening | None = None  # until it is over, well or not
         self.channel: Channel | None = None
         self.endpoint: Endpoint | None = None
+        self.challenge = b""
+        self.proof_body = b""
         self.reply = b""
         self.given_up = False  # by the connecting side
         self.timer: asyncio.TimerHandle | None = None
@@ -49,6 +58,9 @@ class Taker(Protocol):
     def take(self, accepted: Accepted) -> None:
         """Take one; `Acceptor.handed_out` follows when the application has it."""
 
+    def refused(self, error: FabricioError) -> None:
+        """Take the news that a peer was refused, or refuses this side."""
+
     async def aclose(self) -> None:
         """Take no more."""
 
@@ -58,7 +70,7 @@ class Acceptor:
 
     Attributes:
         takers: in the order in which they came.
-        refused_count: hellos that were refused, dropped or not understood.
+        refusals: what was not taken.
 
     Thread: event loop only.
     """
@@ -67,12 +79,12 @@ class Acceptor:
         """Begin without takers."""
         self._engine = engine
         self.takers: list[Taker] = []
+        self.refusals = Refusals(engine.loop)
         self._attempts: dict[bytes, Accepted] = {}
         self._waiting: set[bytes] = set()  # attempts whose endpoint nobody has yet
-        self._kept: dict[bytes, tuple[Hello, float]] = {}
+        self._kept: dict[bytes, tuple[Hello | ForeignHello, bytes, float]] = {}
         self._ready: list[Accepted] = []  # for the next taker
         self._closed = False
-        self.refused_count = 0
 
     def close(self) -> None:
         """Answer no new hello any more."""
@@ -86,9 +98,9 @@ class Acceptor:
             taker.take(accepted)
         kept, self._kept = self._kept, {}
         now = self._engine.loop.time()
-        for hello, seen in kept.values():
+        for hello, body, seen in kept.values():
             if now - seen < _KEPT_S:
-                self.hello(hello)
+                self.hello(hello, body)
 
     def discard(self, taker: Taker) -> None:
         """Hand nothing more to `taker`."""
@@ -99,42 +111,60 @@ class Acceptor:
         """Note that the application has the endpoint."""
         self._waiting.discard(accepted.hello.attempt)
 
-    def hello(self, hello: Hello) -> None:
+    def hello(self, hello: Hello | ForeignHello, body: bytes) -> None:
         """Take a peer's hello, for the first time or again."""
         accepted = self._attempts.get(hello.attempt)
         if accepted is not None:
-            if accepted.channel is not None and accepted.reply and not accepted.channel.removed:
-                accepted.channel.hello(accepted.reply)
+            if accepted.hello_body == body:
+                self._say(accepted, accepted.challenge)
         elif not self.takers and not self._closed:
-            self._keep(hello)
+            self._keep(hello, body)
         elif self._closed or len(self._waiting) >= BACKLOG_COUNT:
-            self.refused_count += 1  # it will come again
+            self.refusals.count += 1  # it will come again
         else:
-            self._begin(hello)
+            self._begin(Accepted(hello, body))
 
-    def refused(self, refusal: HelloRefused) -> None:
-        """Take the connecting side's word that it gives an attempt up: nobody will be there."""
-        self._kept.pop(refusal.attempt, None)
-        accepted = self._attempts.get(refusal.attempt)
+    def proof(self, proof: HelloProof, body: bytes) -> None:
+        """Take a peer's proof, for the first time or again."""
+        accepted = self._attempts.get(proof.attempt)
         if accepted is None:
+            self.refusals.count += 1
+        elif accepted.side is not None and accepted.challenge:
+            accepted.proof_body = body
+            self._answer(accepted, accepted.side, proof)
+        elif accepted.proof_body == body:
+            self._say(accepted, accepted.reply)
+
+    def ended(self, end: End) -> None:
+        """Take the connecting side's word that it gives an attempt up: nobody will be there."""
+        self._kept.pop(end.attempt, None)
+        accepted = self._attempts.get(end.attempt)
+        if accepted is None or accepted.given_up:
             return
         accepted.given_up = True
-        if accepted.channel is not None and accepted.channel.on_first_frame is not None:
-            accepted.channel.remove()  # once it has shown that it knows us, its end is another
+        if accepted.channel is None:
+            return
+        if accepted.endpoint is not None and accepted.channel.on_first_frame is None:
+            return  # once it has shown that it knows us, its end is another
+        refused_before = accepted.side is None and accepted.endpoint is None
+        accepted.side = None
+        accepted.channel.remove()
+        if isinstance(end, HelloDenied) and not refused_before:
+            self._report(accepted, denied())
 
-    def _keep(self, hello: Hello) -> None:
+    def _keep(self, hello: Hello | ForeignHello, body: bytes) -> None:
         now = self._engine.loop.time()
         self._kept.pop(hello.attempt, None)
         if len(self._kept) >= BACKLOG_COUNT:
-            oldest, (_, seen) = next(iter(self._kept.items()))
+            oldest, (_, _, seen) = next(iter(self._kept.items()))
             if now - seen < _KEPT_S:
-                self.refused_count += 1
+                self.refusals.count += 1
                 return
             del self._kept[oldest]
-        self._kept[hello.attempt] = (hello, now)
+        self._kept[hello.attempt] = (hello, body, now)
 
-    def _begin(self, hello: Hello) -> None:
-        accepted = Accepted(hello, secrets.randbits(64))
+    def _begin(self, accepted: Accepted) -> None:
+        hello = accepted.hello
         self._attempts[hello.attempt] = accepted
         self._waiting.add(hello.attempt)
         try:
@@ -142,14 +172,14 @@ class Acceptor:
             add_peer(self._engine, hello.lanes, hello.lane_counts, accepted.cookie, added)
         except FabricioError:
             self._forget(accepted)
-            self.refused_count += 1
+            self.refusals.count += 1
 
     def _added(
         self, accepted: Accepted, channel: Channel | None, error: FabricioError | None
     ) -> None:
         if channel is None:
             self._forget(accepted)
-            self.refused_count += 1
+            self.refusals.count += 1
             return
         accepted.channel = channel
         channel.on_removed = partial(self._forget, accepted)
@@ -157,29 +187,61 @@ class Acceptor:
             channel.remove()
             return
         channel.on_failure = partial(_forget_lost, channel)
-        try:
-            self._answer(accepted, channel)
-        except FabricioError:
-            self.refused_count += 1
-            channel.remove()
-
-    def _answer(self, accepted: Accepted, channel: Channel) -> None:
         engine = self._engine
-        hello = accepted.hello
-        terms = own_terms(channel, accepted.cookie)
-        mine = HelloAccepted(attempt=hello.attempt, **terms)
-        try:
-            check_compatible(mine, hello)
-        except RemoteProtocolError as error:
-            self.refused_count += 1
-            refusal = HelloRefused.because(hello.attempt, str(error))
-            channel.dismiss(refusal.encode(), heard=True)
-            return
         accepted.timer = engine.loop.call_later(engine.options.connect_timeout_s, channel.remove)
-        channel.on_first_frame = partial(self._known, accepted)
-        accepted.endpoint = introduce(channel, hello)
-        accepted.reply = mine.encode()
-        channel.hello(accepted.reply)
+        try:
+            check_version(accepted.hello)
+            assert isinstance(accepted.hello, Hello)
+            secrets = read_secrets(engine.options.secret)
+            accepted.side = Listening(secrets, accepted.hello, accepted.hello_body)
+            accepted.challenge = accepted.side.challenge(own_terms(engine))
+            channel.hello(accepted.challenge)
+        except FabricioError as error_here:
+            self._refuse(accepted, channel, error_here)
+
+    def _answer(self, accepted: Accepted, side: Listening, proof: HelloProof) -> None:
+        """Take a proof: the peer is good from here on, or refused."""
+        channel = accepted.channel
+        assert channel is not None
+        accepted.side = None
+        try:
+            theirs = side.admit(proof, accepted.proof_body)
+            accepted.reply = side.accept(Ticket(channel.slots(), accepted.cookie))
+            channel.on_first_frame = partial(self._known, accepted)
+            accepted.endpoint = introduce(channel, side.hello, theirs)
+            channel.hello(accepted.reply)
+        except FabricioError as error:
+            accepted.reply = b""
+            self._refuse(accepted, channel, error)
+
+    def _refuse(self, accepted: Accepted, channel: Channel, error: FabricioError) -> None:
+        """Say no; that the peer's secret is wrong is all it is told then."""
+        accepted.side = None
+        accepted.challenge = b""
+        attempt = accepted.hello.attempt
+        if isinstance(error, RemoteProtocolError):
+            end: End = HelloRefused.because(attempt, str(error))
+        elif isinstance(error, AuthenticationError):
+            end = HelloDenied(attempt=attempt)
+        else:
+            end = HelloRefused.because(attempt, "the listening side has a fault of its own")
+        channel.dismiss(end.encode(), heard=True)
+        self._report(accepted, error)
+
+    def _report(self, accepted: Accepted, error: FabricioError) -> None:
+        hello = accepted.hello
+        if isinstance(hello, Hello):
+            address = Address(hello.provider, hello.incarnation, hello.lanes, hello.lane_counts)
+            caller = f"{address!s:.200}"
+        else:
+            caller = f"a fabricio of protocol version {hello.version}"
+        self.refusals.report(error, caller, self.takers[0].refused if self.takers else None)
+
+    def _say(self, accepted: Accepted, body: bytes) -> None:
+        """Say something again, unless the peer is gone or was refused."""
+        channel = accepted.channel
+        if channel is not None and body and not channel.removed:
+            channel.hello(body)
 
     def _known(self, accepted: Accepted) -> None:
         """Hand the endpoint out: the peer has shown that it knows us."""

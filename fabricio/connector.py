@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import secrets
-from typing import TYPE_CHECKING
+import secrets as random
+from typing import TYPE_CHECKING, TypeVar
 
 from fabricio.address import Address, is_host_port, split_host_port
+from fabricio.authentication import Connecting, denied
 from fabricio.errors import (
+    AuthenticationError,
     ClosedResourceError,
     FabricioError,
     OptionsError,
@@ -16,15 +18,18 @@ from fabricio.errors import (
     RemoteProtocolError,
 )
 from fabricio.handshake import (
-    ATTEMPT_BYTES,
-    Hello,
+    Answer,
+    End,
     HelloAccepted,
+    HelloChallenge,
+    HelloDenied,
     HelloRefused,
-    check_compatible,
+    Ticket,
     provider_family,
 )
 from fabricio.introduction import add_peer, introduce, own_terms
 from fabricio.rendezvous import fetch_address
+from fabricio.secret import read_secrets
 from fabricio.waiting import Once
 
 if TYPE_CHECKING:
@@ -35,20 +40,37 @@ if TYPE_CHECKING:
 FIRST_PAUSE_S = 0.1
 LONGEST_PAUSE_S = 1.0
 
-Answer = HelloAccepted | HelloRefused
+_Kind = TypeVar("_Kind", HelloChallenge, HelloAccepted)
 
 
 class _Attempt:
-    """One hello and its answer."""
+    """What one attempt to connect waits for: the answer to its latest frame.
+
+    Attributes:
+        answer: which came; None: none yet.
+        body: the same as it came.
+        over: happens with the answer, or with why there will be none.
+    """
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self.name = secrets.token_bytes(ATTEMPT_BYTES)
-        self.answer: Answer | None = None
+        self._loop = loop
+        self._kinds: tuple[type[Answer | End], ...] = ()
+        self.answer: Answer | End | None = None
+        self.body = b""
         self.over = Once(loop)
 
-    def answered(self, answer: Answer) -> None:
-        self.answer = answer
-        self.over.set()
+    def expect(self, kind: type[Answer]) -> None:
+        """Wait for an answer of this kind from now on; all others are dropped."""
+        self._kinds = kind, HelloRefused, HelloDenied
+        self.over = Once(self._loop)
+
+    def answered(self, answer: Answer | End, body: bytes) -> None:
+        if isinstance(answer, self._kinds) and not self.over.happened:
+            self.answer, self.body = answer, body
+            self.over.set()
+
+    def failed(self, error: Exception) -> None:
+        self.over.set(error)
 
 
 class Connector:
@@ -67,11 +89,11 @@ class Connector:
         """Connect no more; attempts under way fail."""
         self._over.set(ClosedResourceError("this Fabric is closed: open another"))
 
-    def answered(self, answer: Answer) -> None:
+    def answered(self, answer: Answer | End, body: bytes) -> None:
         """Take a peer's answer; one to an attempt that is over is dropped."""
         attempt = self._attempts.get(answer.attempt)
         if attempt is not None:
-            attempt.answered(answer)
+            attempt.answered(answer, body)
 
     async def connect(self, target: Address | str) -> Endpoint:
         """Connect; see `Fabric.connect`."""
@@ -117,40 +139,41 @@ class Connector:
 
     async def _attempt(self, address: Address) -> Endpoint:
         engine = self._engine
-        cookie = secrets.randbits(64)
+        secrets = read_secrets(engine.options.secret)
+        cookie = random.randbits(64)
         channel = await self._add(address, cookie)
-        attempt = _Attempt(engine.loop)
-        self._attempts[attempt.name] = attempt
-        channel.on_failure = attempt.over.set
+        side = Connecting(secrets, own_terms(engine), Ticket(channel.slots(), cookie))
+        name = side.hello.attempt
+        attempt = self._attempts[name] = _Attempt(engine.loop)
+        channel.on_failure = attempt.failed
         try:
-            mine = Hello(attempt=attempt.name, **own_terms(channel, cookie))
-            theirs = await self._ask(channel, mine, attempt)
-            check_compatible(mine, theirs)
-            if theirs.incarnation != address.incarnation:
-                raise PeerUnreachableError(
-                    "another process answers at this address, perhaps the peer after a restart: "
-                    "get its new address",
-                    provider=engine.provider,
-                )
-            endpoint = introduce(channel, theirs)
+            challenge = await self._ask(channel, side.hello_body, attempt, HelloChallenge)
+            proof = side.prove(challenge, attempt.body, address)
+            accepted = await self._ask(channel, proof, attempt, HelloAccepted)
+            ticket = side.admit(accepted, attempt.body)
+            endpoint = introduce(channel, challenge, ticket)
             # Shows the peer that its answer has come, so that it hands out its endpoint.
             channel.flush()
         except BaseException as error:
-            self._give_up(channel, attempt, error)
+            self._give_up(channel, name, attempt, error)
             raise
         finally:
             channel.on_failure = None
-            del self._attempts[attempt.name]
+            del self._attempts[name]
         return endpoint
 
-    def _give_up(self, channel: Channel, attempt: _Attempt, error: BaseException) -> None:
+    def _give_up(
+        self, channel: Channel, name: bytes, attempt: _Attempt, error: BaseException
+    ) -> None:
         """Tell the peer, which may hold an endpoint ready, unless it was the one who refused."""
-        if isinstance(attempt.answer, HelloRefused):
+        if isinstance(attempt.answer, End):
             channel.remove()
+            return
+        if isinstance(error, AuthenticationError):
+            body = HelloDenied(attempt=name).encode()
         else:
-            reason = f"the connecting side gave up: {error or type(error).__name__}"
-            refusal = HelloRefused.because(attempt.name, reason)
-            channel.dismiss(refusal.encode(), heard=attempt.answer is not None)
+            body = HelloRefused.because(name, "the connecting side gave up").encode()
+        channel.dismiss(body, heard=attempt.answer is not None)
 
     async def _add(self, address: Address, cookie: int) -> Channel:
         added = Once(self._engine.loop)
@@ -174,18 +197,23 @@ class Connector:
             raise
         return channels[0]
 
-    async def _ask(self, channel: Channel, mine: Hello, attempt: _Attempt) -> HelloAccepted:
-        """Say hello until there is an answer; the peer knows a repetition by its attempt."""
-        body = mine.encode()
+    async def _ask(
+        self, channel: Channel, body: bytes, attempt: _Attempt, kind: type[_Kind]
+    ) -> _Kind:
+        """Say something until there is an answer; the peer knows a repetition by its attempt."""
+        channel.check()
+        attempt.expect(kind)
         pause_s = FIRST_PAUSE_S
         while not attempt.over.happened:
             channel.hello(body)
             pause_s = await _pause(attempt.over, pause_s)
         attempt.over.check()
         answer = attempt.answer
+        if isinstance(answer, HelloDenied):
+            raise denied()
         if isinstance(answer, HelloRefused):
-            raise RemoteProtocolError(f"the peer refuses the connection: {answer.reason}")
-        assert answer is not None
+            raise RemoteProtocolError(f"the peer refuses the connection: {answer.reason!r}")
+        assert isinstance(answer, kind)
         return answer
 
 

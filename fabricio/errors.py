@@ -41,7 +41,11 @@ class DiscoveryError(FabricioError):
 
 
 class AuthenticationError(FabricioError):
-    """The handshake was refused, since the two sides do not share the same secret."""
+    """A connection was refused: one side has not proven that it shares the other's secret.
+
+    Both sides get it where both are honest; nothing else was said. Give both the same `secret=`, or
+    neither. Connecting again does not help before that.
+    """
 
 
 class RegionError(FabricioError):

@@ -23,11 +23,13 @@ from fabricio.statistics import FabricStatistics
 from fabricio.waiting import Once
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from types import TracebackType
 
     from fabricio.address import Address
     from fabricio.endpoint import Endpoint
     from fabricio.engine import Engine
+    from fabricio.errors import FabricioError
     from fabricio.statistics import FabricAttributes
 
 
@@ -135,7 +137,10 @@ class Fabric:
         duplicates = engine.duplicate_frames
         duplicates += sum(channel.duplicate_count for channel in engine.channels)
         return FabricStatistics.from_struct(
-            struct, refused_hellos=self._acceptor.refused_count, duplicate_frames=duplicates
+            struct,
+            refused_hellos=self._acceptor.refusals.count,
+            authentication_failures=self._acceptor.refusals.authentication_count,
+            duplicate_frames=duplicates,
         )
 
     async def register(
@@ -168,9 +173,11 @@ class Fabric:
             target: the peer's address, or its text, or "host:port" of its rendezvous.
 
         Returns: an endpoint, yours to close.
-        Raises: OptionsError: no address, or one of another provider; PeerUnreachableError: no
+        Raises: OptionsError: no address, or one of another provider, or the function given as
+            `secret=` returns none; PeerUnreachableError: no
             answer in time, or by another process than the address names; RemoteProtocolError:
-            the two sides do not fit together, and the text says why.
+            the two sides do not fit together, and the text says why; AuthenticationError: they do
+            not share the same secret.
         Cancellation: the attempt is given up, and the peer told so; its application never hears
             of it.
         Thread: event loop only.   Source: fi_av(3).
@@ -178,18 +185,28 @@ class Fabric:
         self._usable()
         return await self._connector.connect(target)
 
-    def listen(self, host_port: str | None = None) -> Listener:
+    def listen(
+        self,
+        host_port: str | None = None,
+        *,
+        on_refused: Callable[[FabricioError], object] | None = None,
+    ) -> Listener:
         """Prepare to take peers: `async with fabric.listen() as listener`.
 
         Args:
             host_port: TCP port that says this Fabric's address to whoever connects there, such as
                 "0.0.0.0:7000"; port 0: any free one. None: peers must know the address.
+            on_refused: called from the loop for each peer that this side refuses, or that refuses
+                this side, with the error that `connect` would have raised here: such as
+                AuthenticationError, or OptionsError where the function given as `secret=` has
+                failed. The listener goes on. None: a warning in the log of "fabricio", one in ten
+                seconds at most, is all.
 
         Returns: an async iterator of endpoints, to be entered.
         Raises: OptionsError: not "host:port".
         Thread: event loop only.
         """
-        return Listener(self._usable(), self._acceptor, host_port)
+        return Listener(self._usable(), self._acceptor, host_port, on_refused)
 
     async def aclose(self) -> None:
         """Close endpoints, then regions, then the engine. Idempotent.
@@ -266,11 +283,13 @@ def _route_hello(acceptor: Acceptor, connector: Connector, data: bytes) -> None:
     try:
         greeting = handshake.decode(data)
     except RemoteProtocolError:
-        acceptor.refused_count += 1
+        acceptor.refusals.count += 1
         return
-    if isinstance(greeting, handshake.Hello):
-        acceptor.hello(greeting)
-        return
-    connector.answered(greeting)
-    if isinstance(greeting, handshake.HelloRefused):
-        acceptor.refused(greeting)  # either side may refuse; who does not know the attempt drops it
+    if isinstance(greeting, handshake.Hello | handshake.ForeignHello):
+        acceptor.hello(greeting, data)
+    elif isinstance(greeting, handshake.HelloProof):
+        acceptor.proof(greeting, data)
+    else:
+        connector.answered(greeting, data)
+        if isinstance(greeting, handshake.End):
+            acceptor.ended(greeting)  # either side may; who does not know the attempt drops it

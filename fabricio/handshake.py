@@ -1,18 +1,19 @@
-"""The hello that two Fabrics exchange before they are peers: sans-IO.
+"""The frames that two Fabrics exchange before they are peers: sans-IO.
 
-A hello frame is one msgpack map. The connecting side sends `Hello`; the other answers with
-`HelloAccepted` or `HelloRefused`. A `Hello` may come again, since nobody confirms it but by the
-answer: `attempt` tells a repetition from a new one. A connecting side that gives up, perhaps since
-it cannot use the answer, says so by a `HelloRefused` of its own.
+Each is one msgpack map. The connecting side sends `Hello`, is answered by `HelloChallenge`, sends
+`HelloProof`, and is answered by `HelloAccepted`; what they prove, and to whom, says
+`fabricio/authentication.py`. Either side may end it by `HelloRefused`, which says why, or by
+`HelloDenied`, which says nothing. A frame may come again, since nobody confirms it but by the
+answer: `attempt` tells a repetition from a new one.
 
-The fields of a hello are the same in all versions of the protocol as far as an answer needs them;
-a hello of another version may have more, which are ignored, so that it can be refused by name.
+What is needed to refuse a hello by name is the same in all versions of the protocol: see
+`ForeignHello` and `HelloRefused`.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, NamedTuple, Self, TypedDict
 
 import msgpack
 
@@ -30,10 +31,14 @@ from fabricio.options import (
     MAX_WINDOW_BYTES,
     MAX_WORKER_COUNT,
 )
+from fabricio.secret import MAX_SECRET_COUNT
 
 MAGIC = "fabricio"
-PROTOCOL_VERSION = 2
+PROTOCOL_VERSION = 3
 ATTEMPT_BYTES = 16
+NONCE_BYTES = 32
+HINT_BYTES = 8
+PROOF_BYTES = 32
 MAX_REASON_CHARACTERS = 500
 
 _MAX_IMMEDIATE_BYTES = 64
@@ -41,6 +46,7 @@ _MAX_IMMEDIATE_BYTES = 64
 # Field name -> least and greatest value.
 _RANGES = {
     "version": (0, (1 << 32) - 1),
+    "chosen": (0, MAX_SECRET_COUNT - 1),
     "cookie": (0, (1 << 64) - 1),
     "immediate_bytes": (0, _MAX_IMMEDIATE_BYTES),
     "max_message_bytes": (1, MAX_MESSAGE_BYTES),
@@ -48,7 +54,41 @@ _RANGES = {
     "frame_bytes": (MIN_FRAME_BYTES, MAX_FRAME_BYTES),
     "peer_timeout_ms": (1, (1 << 40) - 1),
 }
-_BYTES = {"incarnation": INCARNATION_BYTES, "attempt": ATTEMPT_BYTES}
+_BYTES = {
+    "incarnation": INCARNATION_BYTES,
+    "attempt": ATTEMPT_BYTES,
+    "nonce": NONCE_BYTES,
+    "proof": PROOF_BYTES,
+}
+_MAX_SEALED_BYTES = 1024
+# One for each of the peer's workers, or of ours.
+MAX_PATH_COUNT = MAX_WORKER_COUNT
+
+
+class Ticket(NamedTuple):
+    """What every frame to one side must bear after the handshake, so that its engine takes it.
+
+    Attributes:
+        slots: what that side calls the sender, on each path.
+        cookie: random number of 64 bits.
+    """
+
+    slots: tuple[int, ...]
+    cookie: int
+
+
+class OwnTerms(TypedDict):
+    """The fields of `Terms` that one side says to all, filled by this side."""
+
+    provider: str
+    incarnation: bytes
+    lanes: tuple[bytes, ...]
+    lane_counts: tuple[int, ...]
+    immediate_bytes: int
+    max_message_bytes: int
+    receive_window_bytes: int
+    frame_bytes: int
+    peer_timeout_ms: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,33 +134,32 @@ class Terms(_Greeting):
         incarnation: 16 bytes of this start of the Fabric.
         lanes: raw fabric address of each lane, worker by worker.
         lane_counts: how many lanes each worker has.
-        slots: what the sender calls this peer on each path, to be put into every frame to it.
-        cookie: random number, likewise.
         immediate_bytes: size of immediate data that the provider carries.
         max_message_bytes: longest message that it takes.
         receive_window_bytes: what may be under way to it or unread there.
         frame_bytes: longest frame that it takes.
         peer_timeout_ms: after so much silence it gives this peer up.
+        attempt: 16 random bytes of this attempt to connect, chosen by the connecting side.
+        nonce: 32 random bytes of the sender, never used again.
     """
 
     provider: str
     incarnation: bytes
     lanes: tuple[bytes, ...]
     lane_counts: tuple[int, ...]
-    slots: tuple[int, ...]
-    cookie: int
     immediate_bytes: int
     max_message_bytes: int
     receive_window_bytes: int
     frame_bytes: int
     peer_timeout_ms: int
+    attempt: bytes
+    nonce: bytes
 
     def __post_init__(self) -> None:
         """Check every field, then those that depend on each other."""
         # slots=True makes a new class, which the zero-argument super() does not know.
         _Greeting.__post_init__(self)
-        if not are_lane_counts(self.lane_counts, len(self.lanes)):
-            raise ValueError(f"lane_counts do not make {len(self.lanes)} lanes")
+        _check_lane_counts(self.lane_counts, self.lanes)
         least = self.max_message_bytes + MIN_CHARGE_BYTES
         if self.receive_window_bytes < least:
             raise ValueError(
@@ -134,23 +173,92 @@ class Hello(Terms):
     """The first word of a connecting Fabric.
 
     Attributes:
-        attempt: 16 random bytes of this attempt to connect; all others as in `Terms`.
+        hints: one for each secret that it has, of 8 bytes; who knows the secret knows the hint.
+            All others as in `Terms`.
     """
 
     role: ClassVar[str] = "hello"
-    attempt: bytes
+    hints: tuple[bytes, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class HelloAccepted(Terms):
-    """The answer of a Fabric that takes the peer.
+class HelloChallenge(Terms):
+    """The answer of a Fabric that may take the peer, if it proves what it must.
 
     Attributes:
-        attempt: that of the `Hello` answered; all others as in `Terms`, of the answering side.
+        chosen: place of the hint whose secret both sides are to prove. All others as in `Terms`.
+    """
+
+    role: ClassVar[str] = "challenge"
+    chosen: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Proving(_Greeting):
+    """A frame whose last bytes prove it: its version is ours, since nobody could answer another."""
+
+    def __post_init__(self) -> None:
+        _Greeting.__post_init__(self)
+        if self.version != PROTOCOL_VERSION:
+            raise ValueError(f"it is of version {self.version}, and belongs to no hello of ours")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HelloProof(_Proving):
+    """The connecting side's proof.
+
+    Attributes:
+        version: of the protocol.
+        attempt: that of the `Hello`.
+        sealed: its `Ticket`, which only who knows the secret can read.
+        proof: over all that was said before, and over this frame up to here.
+    """
+
+    role: ClassVar[str] = "prove"
+    attempt: bytes
+    sealed: bytes
+    proof: bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HelloAccepted(_Proving):
+    """The answer of a Fabric that takes the peer, and its proof.
+
+    Attributes:
+        version: of the protocol.
+        attempt: that of the `Hello`.
+        slots: as in `Ticket`, of the answering side.
+        cookie: likewise.
+        proof: over all that was said before, and over this frame up to here.
     """
 
     role: ClassVar[str] = "accept"
     attempt: bytes
+    slots: tuple[int, ...]
+    cookie: int
+    proof: bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ForeignHello(_Greeting):
+    """A hello of another version of the protocol, as far as refusing it needs.
+
+    Attributes:
+        version: of the protocol.
+        attempt: as in `Terms`.
+        lanes: likewise.
+        lane_counts: likewise.
+    """
+
+    role: ClassVar[str] = "hello"
+    attempt: bytes
+    lanes: tuple[bytes, ...]
+    lane_counts: tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        """Check every field."""
+        _Greeting.__post_init__(self)
+        _check_lane_counts(self.lane_counts, self.lanes)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -173,19 +281,42 @@ class HelloRefused(_Greeting):
         return cls(attempt=attempt, reason=reason[:MAX_REASON_CHARACTERS])
 
 
-_ROLES: dict[str, type[Hello | HelloAccepted | HelloRefused]] = {
-    kind.role: kind for kind in (Hello, HelloAccepted, HelloRefused)
-}
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HelloDenied(_Greeting):
+    """The last word to a peer that does not share the secret: nothing more is said.
+
+    Attributes:
+        version: of the protocol of who denies.
+        attempt: that of the `Hello`.
+    """
+
+    role: ClassVar[str] = "deny"
+    attempt: bytes
 
 
-def decode(body: bytes | bytearray | memoryview) -> Hello | HelloAccepted | HelloRefused:
-    """Read the body of a hello frame.
+Answer = HelloChallenge | HelloAccepted
+End = HelloRefused | HelloDenied
+Greeting = Hello | ForeignHello | HelloProof | Answer | End
+
+_KINDS: tuple[type[Greeting], ...] = (
+    Hello,
+    HelloChallenge,
+    HelloProof,
+    HelloAccepted,
+    HelloRefused,
+    HelloDenied,
+)
+_ROLES = {kind.role: kind for kind in _KINDS}
+
+
+def decode(body: bytes | bytearray | memoryview) -> Greeting:
+    """Read the body of a frame of the handshake.
 
     Args:
         body: from anybody.
 
     Returns:
-        The hello; its version may be another than ours, see `check_compatible`.
+        The frame; only a `ForeignHello` and those that end the handshake are of other versions.
 
     Raises:
         RemoteProtocolError: anything missing, unknown, of the wrong type or out of range.
@@ -197,13 +328,29 @@ def decode(body: bytes | bytearray | memoryview) -> Hello | HelloAccepted | Hell
         role = content.get("role")
         if not isinstance(role, str) or role not in _ROLES:
             raise ValueError(f"it has the unknown role {role!r:.40}")
-        return _ROLES[role].from_content(content)
+        kind = _ROLES[role]
+        if kind is Hello and content.get("version") != PROTOCOL_VERSION:
+            kind = ForeignHello
+        return kind.from_content(content)
     # Whatever msgpack or a check meets in foreign bytes is the sender's doing.
     except Exception as error:
         raise RemoteProtocolError(
             f"a hello of {len(body)} bytes is malformed: {error or type(error).__name__}; it comes "
             "from another program or version"
         ) from error
+
+
+def check_version(theirs: ForeignHello | Terms) -> None:
+    """Check that the peer speaks our version of the protocol.
+
+    Raises:
+        RemoteProtocolError: names both versions.
+    """
+    if theirs.version != PROTOCOL_VERSION:
+        raise RemoteProtocolError(
+            f"this side speaks protocol version {PROTOCOL_VERSION} and the peer "
+            f"{theirs.version}: install the same release of fabricio on both"
+        )
 
 
 def check_compatible(mine: Terms, theirs: Terms) -> None:
@@ -216,11 +363,7 @@ def check_compatible(mine: Terms, theirs: Terms) -> None:
     Raises:
         RemoteProtocolError: names both values of the first difference.
     """
-    if mine.version != theirs.version:
-        raise RemoteProtocolError(
-            f"this side speaks protocol version {mine.version} and the peer {theirs.version}: "
-            "install the same release of fabricio on both"
-        )
+    check_version(theirs)
     if provider_family(mine.provider) != provider_family(theirs.provider):
         raise RemoteProtocolError(
             f"this side uses provider {mine.provider!r} and the peer {theirs.provider!r}: "
@@ -260,6 +403,12 @@ def _check_field(name: str, value: object) -> None:
             raise ValueError("lanes are not a list of addresses")
     elif name == "lane_counts":
         pass  # checked with the lanes
+    elif name == "hints":
+        if not _are_hints(value):
+            raise ValueError(f"hints are not 1 to {MAX_SECRET_COUNT} times {HINT_BYTES} bytes")
+    elif name == "sealed":
+        if not isinstance(value, bytes) or len(value) > _MAX_SEALED_BYTES:
+            raise ValueError(f"sealed is not of at most {_MAX_SEALED_BYTES} bytes")
     elif name == "slots":
         if not _are_slots(value):
             raise ValueError("slots are not a list of numbers below 65536")
@@ -267,9 +416,22 @@ def _check_field(name: str, value: object) -> None:
         raise ValueError(f"{name} is not a text of at most {MAX_REASON_CHARACTERS} characters")
 
 
+def _check_lane_counts(lane_counts: tuple[int, ...], lanes: tuple[bytes, ...]) -> None:
+    if not are_lane_counts(lane_counts, len(lanes)):
+        raise ValueError(f"lane_counts do not make {len(lanes)} lanes")
+
+
+def _are_hints(value: object) -> bool:
+    return (
+        isinstance(value, tuple)
+        and 0 < len(value) <= MAX_SECRET_COUNT
+        and all(isinstance(hint, bytes) and len(hint) == HINT_BYTES for hint in value)
+    )
+
+
 def _are_slots(value: object) -> bool:
     return (
         isinstance(value, tuple)
-        and 0 < len(value) <= MAX_WORKER_COUNT
+        and 0 < len(value) <= MAX_PATH_COUNT
         and all(type(slot) is int and 0 <= slot < 1 << 16 for slot in value)
     )

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypedDict
+from typing import TYPE_CHECKING
 
 from fabricio._ffi.check import check
 from fabricio.address import Address
 from fabricio.channel import Channel
 from fabricio.endpoint import Endpoint
 from fabricio.errors import OptionsError
+from fabricio.handshake import OwnTerms
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -16,36 +17,17 @@ if TYPE_CHECKING:
     from fabricio.completion import Completion
     from fabricio.engine import Engine
     from fabricio.errors import FabricioError
-    from fabricio.handshake import Terms
+    from fabricio.handshake import Terms, Ticket
 
 
-class OwnTerms(TypedDict):
-    """The fields of `Terms`, filled by this side."""
-
-    provider: str
-    incarnation: bytes
-    lanes: tuple[bytes, ...]
-    lane_counts: tuple[int, ...]
-    slots: tuple[int, ...]
-    cookie: int
-    immediate_bytes: int
-    max_message_bytes: int
-    receive_window_bytes: int
-    frame_bytes: int
-    peer_timeout_ms: int
-
-
-def own_terms(channel: Channel, cookie: int) -> OwnTerms:
-    """Say who we are, and what we call this peer."""
-    engine = channel.engine
+def own_terms(engine: Engine) -> OwnTerms:
+    """Say who we are."""
     attributes, options = engine.attributes, engine.options
     return OwnTerms(
         provider=attributes.provider,
         incarnation=engine.incarnation,
         lanes=engine.address.lanes,
         lane_counts=engine.address.lane_counts,
-        slots=channel.slots(),
-        cookie=cookie,
         immediate_bytes=attributes.immediate_bytes,
         max_message_bytes=options.max_message_bytes,
         receive_window_bytes=options.receive_window_bytes,
@@ -99,18 +81,19 @@ def add_peer(
     check(rc, "fi_av_insert", provider=engine.provider)
 
 
-def introduce(channel: Channel, theirs: Terms) -> Endpoint:
+def introduce(channel: Channel, theirs: Terms, ticket: Ticket) -> Endpoint:
     """Begin with a peer that has said who it is.
 
     Args:
         channel: of the peer's slot here.
         theirs: its terms, compatible with ours.
+        ticket: what frames to it must bear.
 
     Raises: RemoteProtocolError: its limits make no sense; FabricError: the engine refuses.
     """
     engine = channel.engine
     heartbeat_s = min(engine.options.heartbeat_s, theirs.peer_timeout_ms / 4e3)
-    channel.attach(theirs.slots, theirs.cookie, heartbeat_s)
+    channel.attach(ticket.slots, ticket.cookie, heartbeat_s)
     address = Address(theirs.provider, theirs.incarnation, theirs.lanes, theirs.lane_counts)
     endpoint = Endpoint(channel, address)
     channel.open(

@@ -11,11 +11,13 @@ from fabricio.inbox import Inbox
 from fabricio.rendezvous import serve_address
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from types import TracebackType
 
     from fabricio.acceptor import Accepted, Acceptor
     from fabricio.endpoint import Endpoint
     from fabricio.engine import Engine
+    from fabricio.errors import FabricioError
 
 
 class Listener:
@@ -27,14 +29,27 @@ class Listener:
     Thread: event loop only.
     """
 
-    def __init__(self, engine: Engine, acceptor: Acceptor, host_port: str | None) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        acceptor: Acceptor,
+        host_port: str | None,
+        on_refused: Callable[[FabricioError], object] | None,
+    ) -> None:
         """Prepare; entering opens.
+
+        Args:
+            engine: the engine.
+            acceptor: gives the endpoints.
+            host_port: of the rendezvous, if there is to be one.
+            on_refused: see `Fabric.listen`.
 
         Raises: OptionsError: `host_port` is not "host:port".
         """
         self._engine = engine
         self._acceptor = acceptor
         self._where = None if host_port is None else split_host_port(host_port)
+        self._on_refused = on_refused
         self._inbox: Inbox | None = None
         self._server: asyncio.Server | None = None
         self._closed = False
@@ -109,6 +124,12 @@ class Listener:
         """Take an endpoint from the acceptor."""
         assert self._inbox is not None
         self._inbox.put(accepted, 0, None)
+
+    def refused(self, error: FabricioError) -> None:
+        """Take the news that a peer was refused, or refuses this side."""
+        if self._on_refused is not None:
+            # Not from here: what the application's function raises is the loop's to report.
+            self._engine.loop.call_soon(self._on_refused, error)
 
     async def aclose(self) -> None:
         """Close the port, and the endpoints that nobody has taken. Idempotent.

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal, Self, get_args
 
 from fabricio.errors import OptionsError
+from fabricio.secret import Secret, check_secret
 
 Polling = Literal["adaptive", "busy"]
 
@@ -54,6 +55,12 @@ class FabricOptions:
         nap_us: longest sleep in microseconds where the completion queue cannot be slept on;
             above 0. It bounds how long a message may wait there.
         connect_timeout_s: seconds that `connect` waits for the peer; above 0.
+        secret: what both sides of a connection must prove to know, at least 16 random bytes; a
+            sequence with the current one first and up to three others, such as the previous one,
+            that are good as well; or a function without arguments that returns either and is
+            called for each connection, so that it can be changed while the Fabric is open. It
+            must not block, and is shown by no repr and in no error. None: whoever reaches this
+            Fabric may connect. See the threat model in the documentation.
         peer_timeout_s: seconds without a sign of life after which a peer is lost; above 0.
         heartbeat_s: seconds between two signs of life that the engine sends to each peer, or a
             quarter of the peer's peer_timeout_s if that is shorter; above 0.
@@ -88,6 +95,7 @@ class FabricOptions:
     spin_us: float = 200.0
     nap_us: float = 2000.0
     connect_timeout_s: float = 10.0
+    secret: Secret | None = field(default=None, repr=False)
     peer_timeout_s: float = 10.0
     heartbeat_s: float = 1.0
     max_message_bytes: int = 16 << 20
@@ -112,6 +120,7 @@ class FabricOptions:
         self._check_list("nics", str)
         self._check_list("gpus", (int, str))
         self._check_pin()
+        check_secret(self.secret)
         self._check_integer("nics_per_gpu", 1, MAX_WORKER_LANE_COUNT, optional=True)
         self._check_integer("workers", 1, MAX_WORKER_COUNT, optional=True)
         self._check_integer("stripe_bytes", MIN_STRIPE_BYTES, _MAX_U64)

@@ -93,8 +93,10 @@ class FabricStatistics:
         parts_restarted: times that a transfer began again on a worker since a lane had failed.
         sleeps: times a worker gave up its core, to be woken or to nap.
         wakeups: times the loop was woken, for one completion or for many.
-        refused_hellos: hellos that this side refused, dropped for the number of those that wait,
-            or did not understand; each repetition counts.
+        refused_hellos: frames of the handshake that this side refused, dropped for the number of
+            those that wait, or did not understand; each repetition counts.
+        authentication_failures: peers that connected and did not share the secret, by the finding
+            of either side.
         duplicate_frames: frames of the message layer that came twice, dropped.
     """
 
@@ -118,6 +120,7 @@ class FabricStatistics:
     sleeps: int
     wakeups: int
     refused_hellos: int
+    authentication_failures: int
     duplicate_frames: int
 
     @classmethod
@@ -126,10 +129,15 @@ class FabricStatistics:
         struct: FabStatistics,
         *,
         refused_hellos: int,
+        authentication_failures: int,
         duplicate_frames: int,
     ) -> Self:
         """Copy a `struct fab_statistics` and add what the Python side counts."""
-        own = {"refused_hellos": refused_hellos, "duplicate_frames": duplicate_frames}
+        own = {
+            "refused_hellos": refused_hellos,
+            "authentication_failures": authentication_failures,
+            "duplicate_frames": duplicate_frames,
+        }
         names = (field.name for field in fields(cls))
         counts = {name: getattr(struct, name) for name in names if name not in own}
         return cls(**counts, **own)

@@ -23,7 +23,7 @@ from fabricio.testing import check_endpoint_pair
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from fabricio.handshake import Hello
+    from fabricio.handshake import ForeignHello, Hello
     from tests.loopback.conftest import OpenPair, Pair
 
 GARBAGE = (
@@ -278,8 +278,8 @@ async def test_who_is_cancelled_is_not_waited_for(
         asked = asyncio.Event()
         take = far._acceptor.hello
 
-        def hello(greeting: Hello) -> None:
-            take(greeting)
+        def hello(greeting: Hello | ForeignHello, body: bytes) -> None:
+            take(greeting, body)
             asked.set()
 
         monkeypatch.setattr(far._acceptor, "hello", hello)

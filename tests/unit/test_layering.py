@@ -15,7 +15,7 @@ ROOT = Path(fabricio.errors.__file__).parent
 # From the bottom up. A module imports from its own layer or from below; a name stands for the
 # package below it too.
 LAYERS = (
-    ("errors", "options", "waiting"),
+    ("errors", "secret", "options", "waiting"),
     ("hardware",),
     (
         "_ffi",
@@ -31,10 +31,11 @@ LAYERS = (
     ("completion", "grouping", "hwloc_xml", "nics"),
     ("topology", "placement"),
     ("messages", "events", "control", "outgoing", "incoming", "replay", "handshake"),
+    ("proofs", "authentication"),
     ("engine", "transfer", "revocation", "memory", "remote"),
     ("inbox", "outbox", "sharing", "parting", "channel"),
     ("submission", "endpoint"),
-    ("introduction", "acceptor", "connector", "rendezvous", "listener"),
+    ("introduction", "refusals", "acceptor", "connector", "rendezvous", "listener"),
     ("opening",),
     ("fabric",),
     ("__init__",),
@@ -44,6 +45,7 @@ RANKS = {name: rank for rank, names in enumerate(LAYERS) for name in names}
 
 SANS_IO = (
     "errors",
+    "secret",
     "options",
     "address",
     "buffers",
@@ -58,6 +60,8 @@ SANS_IO = (
     "replay",
     "messages",
     "handshake",
+    "proofs",
+    "authentication",
     "hardware",
     "grouping",
     "hwloc_xml",
