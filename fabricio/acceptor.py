@@ -17,6 +17,7 @@ from fabricio.authentication import Listening, denied
 from fabricio.errors import AuthenticationError, FabricioError, RemoteProtocolError
 from fabricio.handshake import Hello, HelloDenied, HelloRefused, Ticket, check_version
 from fabricio.introduction import add_peer, introduce, own_terms
+from fabricio.proofs import roots_of
 from fabricio.refusals import Refusals
 from fabricio.secret import read_secrets
 
@@ -192,8 +193,8 @@ class Acceptor:
         try:
             check_version(accepted.hello)
             assert isinstance(accepted.hello, Hello)
-            secrets = read_secrets(engine.options.secret)
-            accepted.side = Listening(secrets, accepted.hello, accepted.hello_body)
+            roots = roots_of(read_secrets(engine.options.secret))
+            accepted.side = Listening(roots, accepted.hello, accepted.hello_body)
             accepted.challenge = accepted.side.challenge(own_terms(engine))
             channel.hello(accepted.challenge)
         except FabricioError as error_here:

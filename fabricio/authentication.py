@@ -51,11 +51,12 @@ from fabricio.handshake import (
     Ticket,
     check_compatible,
 )
-from fabricio.proofs import Purpose, Root, roots_of
+from fabricio.proofs import Purpose
 
 if TYPE_CHECKING:
     from fabricio.address import Address
     from fabricio.handshake import OwnTerms
+    from fabricio.proofs import Root
 
 _CURE = (
     "give both sides the same secret= (while it is changed, the current and the previous one), or "
@@ -72,23 +73,22 @@ class Connecting:
         hello_body: as bytes.
     """
 
-    def __init__(self, secrets: tuple[bytes, ...], terms: OwnTerms, ticket: Ticket) -> None:
+    def __init__(self, roots: tuple[Root, ...], terms: OwnTerms, ticket: Ticket) -> None:
         """Begin an attempt.
 
         Args:
-            secrets: those that count now; none: there is no secret.
+            roots: of the secrets that count now.
             terms: this side's.
             ticket: what frames to this side must bear.
         """
-        self._secret = bool(secrets)
-        self._roots = roots_of(secrets)
+        self._roots = roots
         self._ticket = ticket
         attempt, nonce = random.token_bytes(ATTEMPT_BYTES), random.token_bytes(NONCE_BYTES)
-        hints = tuple(root.hint(attempt, nonce) for root in self._roots)
+        hints = tuple(root.hint(attempt, nonce) for root in roots)
         self.hello = Hello(**terms, attempt=attempt, nonce=nonce, hints=hints)
         self.hello_body = self.hello.encode()
         self._said: tuple[bytes, ...] = (self.hello_body,)
-        self._root = self._roots[0]
+        self._root = roots[0]
 
     def prove(self, challenge: HelloChallenge, body: bytes, address: Address) -> bytes:
         """Answer the challenge.
@@ -110,7 +110,7 @@ class Connecting:
                 provider=self.hello.provider,
             )
         # The proof is about the lanes that it names; frames and pages go to those of the address.
-        if self._secret and _lanes(challenge) != (address.lanes, address.lane_counts):
+        if self._root.secret and _lanes(challenge) != (address.lanes, address.lane_counts):
             raise AuthenticationError(
                 "the peer says that its NICs have other addresses than the address connected to: "
                 "get its address anew, from a source that you trust"
@@ -148,18 +148,18 @@ class Listening:
         hello: the connecting side's first frame.
     """
 
-    def __init__(self, secrets: tuple[bytes, ...], hello: Hello, body: bytes) -> None:
+    def __init__(self, roots: tuple[Root, ...], hello: Hello, body: bytes) -> None:
         """Look whether the connecting side knows one of our secrets.
 
         Args:
-            secrets: those that count now, the best first; none: there is no secret.
+            roots: of the secrets that count now, the best first.
             hello: the peer's.
             body: as it came.
 
         Raises: AuthenticationError: it does not.
         """
         self.hello = hello
-        self._root, self._chosen = _choose(roots_of(secrets), hello)
+        self._root, self._chosen = _choose(roots, hello)
         self._said: tuple[bytes, ...] = (body,)
 
     def challenge(self, terms: OwnTerms) -> bytes:

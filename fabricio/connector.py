@@ -28,6 +28,7 @@ from fabricio.handshake import (
     provider_family,
 )
 from fabricio.introduction import add_peer, introduce, own_terms
+from fabricio.proofs import roots_of
 from fabricio.rendezvous import fetch_address
 from fabricio.secret import read_secrets
 from fabricio.waiting import Once
@@ -139,10 +140,10 @@ class Connector:
 
     async def _attempt(self, address: Address) -> Endpoint:
         engine = self._engine
-        secrets = read_secrets(engine.options.secret)
+        roots = roots_of(read_secrets(engine.options.secret))
         cookie = random.randbits(64)
         channel = await self._add(address, cookie)
-        side = Connecting(secrets, own_terms(engine), Ticket(channel.slots(), cookie))
+        side = Connecting(roots, own_terms(engine), Ticket(channel.slots(), cookie))
         name = side.hello.attempt
         attempt = self._attempts[name] = _Attempt(engine.loop)
         channel.on_failure = attempt.failed

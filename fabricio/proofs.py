@@ -39,14 +39,18 @@ class Purpose(enum.Enum):
 class Root:
     """What is kept of a secret: it makes keys, and shows nothing of itself.
 
+    Attributes:
+        secret: whether there is a secret, so that a proof proves something.
+
     Thread: any.   Source: RFC 5869, RFC 2104.
     """
 
-    __slots__ = ("_key",)
+    __slots__ = ("_key", "secret")
 
     def __init__(self, secret: bytes) -> None:
         """Extract it from a secret, or from b"" where there is none."""
         self._key = hmac.digest(_LABEL, secret, sha256)
+        self.secret = secret != b""
 
     def hint(self, *context: bytes) -> bytes:
         """Return a few bytes by which who knows the secret finds it among others."""

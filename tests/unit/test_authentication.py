@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import traceback
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -30,12 +31,13 @@ from fabricio.handshake import (
     Ticket,
     decode,
 )
-from fabricio.proofs import Purpose, Root
+from fabricio.proofs import Purpose, Root, roots_of
 
 SECRET = b"a secret of thirty-two bytes ..."
 NEW = b"the secret that comes after it ."
 OTHER = b"what somebody else has made up ."
 
+ROOTS = roots_of((SECRET,))
 NEAR, FAR = Ticket((3,), 1 << 63), Ticket((7,), 12345)
 STEPS = (Hello, HelloChallenge, HelloProof, HelloAccepted)
 
@@ -99,8 +101,8 @@ class Meeting:
     def run(self) -> Meeting:
         """Go through it, as far as it goes."""
         try:
-            c = Connecting(self.connecting, self.near_terms, NEAR)
-            listener = Listening(self.listening, *self.carry(0, c.hello_body))
+            c = Connecting(roots_of(self.connecting), self.near_terms, NEAR)
+            listener = Listening(roots_of(self.listening), *self.carry(0, c.hello_body))
             challenge, body = self.carry(1, listener.challenge(self.far_terms))
             expected = self.expected or address_of(self.far_terms)
             proof, proof_body = self.carry(2, c.prove(challenge, body, expected))
@@ -287,7 +289,7 @@ def test_a_replayed_connecting_side_is_refused() -> None:
     first, again = decode(hello), decode(proof)
     assert isinstance(first, Hello)
     assert isinstance(again, HelloProof)
-    listener = Listening((SECRET,), first, hello)  # the hint is as good as it was
+    listener = Listening(ROOTS, first, hello)  # the hint is as good as it was
     listener.challenge(terms(101))
     with pytest.raises(AuthenticationError):
         listener.admit(again, proof)
@@ -295,7 +297,7 @@ def test_a_replayed_connecting_side_is_refused() -> None:
 
 def test_a_replayed_listening_side_is_refused() -> None:
     _, challenge, _, accept = Meeting().run().frames
-    c = Connecting((SECRET,), terms(1), NEAR)
+    c = Connecting(ROOTS, terms(1), NEAR)
     asked, said = decode(challenge), decode(accept)
     assert isinstance(asked, HelloChallenge)
     assert isinstance(said, HelloAccepted)
@@ -313,8 +315,8 @@ def as_accepted(proof_body: bytes) -> tuple[HelloAccepted, bytes]:
 
 
 def test_a_reflected_proof_is_refused() -> None:
-    c = Connecting((SECRET,), terms(1), NEAR)
-    listener = Listening((SECRET,), c.hello, c.hello_body)
+    c = Connecting(ROOTS, terms(1), NEAR)
+    listener = Listening(ROOTS, c.hello, c.hello_body)
     body = listener.challenge(terms(101))
     challenge = decode(body)
     assert isinstance(challenge, HelloChallenge)
@@ -327,8 +329,8 @@ def test_one_fabric_is_not_played_against_itself() -> None:
     # Somebody without the secret has a Fabric connect to him, and connects to that same Fabric, so
     # that it answers its own challenge.
     victim = terms(1)
-    c = Connecting((SECRET,), victim, NEAR)
-    listener = Listening((SECRET,), c.hello, c.hello_body)
+    c = Connecting(ROOTS, victim, NEAR)
+    listener = Listening(ROOTS, c.hello, c.hello_body)
     body = listener.challenge(victim)
     for claim in (body, repacked(body, incarnation=terms(101)["incarnation"])):
         challenge = decode(claim)
@@ -380,8 +382,8 @@ def test_the_ticket_is_not_said_in_clear() -> None:
 
 @pytest.mark.parametrize("length", [0, 8, 9, 11, 8 + 2 * 65])
 def test_a_sealed_ticket_of_no_length(length: int) -> None:
-    c = Connecting((SECRET,), terms(1), NEAR)
-    listener = Listening((SECRET,), c.hello, c.hello_body)
+    c = Connecting(ROOTS, terms(1), NEAR)
+    listener = Listening(ROOTS, c.hello, c.hello_body)
     body = listener.challenge(terms(101))
     frame = HelloProof(attempt=c.hello.attempt, sealed=bytes(length), proof=bytes(32))
     start = frame.encode()[:-32]
@@ -391,12 +393,12 @@ def test_a_sealed_ticket_of_no_length(length: int) -> None:
 
 
 def test_nonces_and_attempts_are_never_the_same() -> None:
-    sides = [Connecting((SECRET,), terms(1), NEAR) for _ in range(100)]
+    sides = [Connecting(ROOTS, terms(1), NEAR) for _ in range(100)]
     assert len({side.hello.nonce for side in sides}) == 100
     assert len({side.hello.attempt for side in sides}) == 100
     assert len({side.hello.hints for side in sides}) == 100
     challenges = [
-        decode(Listening((SECRET,), side.hello, side.hello_body).challenge(terms(101)))
+        decode(Listening(ROOTS, side.hello, side.hello_body).challenge(terms(101)))
         for side in sides[:1] * 100
     ]
     assert (
@@ -430,8 +432,8 @@ def test_the_peer_has_other_lanes_than_its_address(changes: dict[str, Any]) -> N
 
 
 def test_a_hint_that_was_not_given_is_chosen() -> None:
-    c = Connecting((SECRET,), terms(1), NEAR)
-    body = repacked(Listening((SECRET,), c.hello, c.hello_body).challenge(terms(101)), chosen=1)
+    c = Connecting(ROOTS, terms(1), NEAR)
+    body = repacked(Listening(ROOTS, c.hello, c.hello_body).challenge(terms(101)), chosen=1)
     challenge = decode(body)
     assert isinstance(challenge, HelloChallenge)
     with pytest.raises(AuthenticationError):
@@ -450,6 +452,16 @@ def test_sides_that_do_not_fit_are_told_so_after_the_hint() -> None:
 def test_who_is_denied_learns_nothing_else() -> None:
     content: dict[str, Any] = msgpack.unpackb(HelloDenied(attempt=bytes(16)).encode())
     assert set(content) == {"magic", "role", "version", "attempt"}
+
+
+@pytest.mark.parametrize("listening", [(OTHER,), (SECRET,)], ids=["denied", "forged"])
+def test_no_traceback_shows_a_secret(listening: Secrets) -> None:
+    meeting = Changed(listening=listening, at=2, by=Meeting().run().frames[2]).run()
+    (error,) = meeting.errors
+    shown = traceback.TracebackException.from_exception(error, capture_locals=True).stack[1:]
+    assert shown
+    for frame in shown:  # the first is this test's own
+        assert not any(one.decode() in str(frame.locals) for one in (SECRET, OTHER))
 
 
 def test_the_label_names_the_version(monkeypatch: pytest.MonkeyPatch) -> None:
