@@ -116,8 +116,7 @@ class Acceptor:
         """Take a peer's hello, for the first time or again."""
         accepted = self._attempts.get(hello.attempt)
         if accepted is not None:
-            if accepted.hello_body == body:
-                self._say(accepted, accepted.challenge)
+            self._say(accepted, accepted.challenge)
         elif not self.takers and not self._closed:
             self._keep(hello, body)
         elif self._closed or len(self._waiting) >= BACKLOG_COUNT:
@@ -217,8 +216,7 @@ class Acceptor:
 
     def _refuse(self, accepted: Accepted, channel: Channel, error: FabricioError) -> None:
         """Say no; that the peer's secret is wrong is all it is told then."""
-        accepted.side = None
-        accepted.challenge = b""
+        accepted.side, accepted.challenge = None, b""
         attempt = accepted.hello.attempt
         if isinstance(error, RemoteProtocolError):
             end: End = HelloRefused.because(attempt, str(error))

@@ -136,7 +136,7 @@ class Connecting:
         Returns: what frames to the peer must bear.
         Raises: AuthenticationError: it does not know the secret, or something was changed.
         """
-        if not _is_proven(body, accepted.proof, self._root, Purpose.LISTENING, self._said):
+        if not _is_proven(body, self._root, Purpose.LISTENING, self._said):
             raise unproven()
         return Ticket(accepted.slots, accepted.cookie)
 
@@ -193,7 +193,7 @@ class Listening:
         Raises: AuthenticationError: it does not know the secret, or something was changed;
             RemoteProtocolError: it knows the secret and proves nonsense.
         """
-        if not _is_proven(body, proof.proof, self._root, Purpose.CONNECTING, self._said):
+        if not _is_proven(body, self._root, Purpose.CONNECTING, self._said):
             raise unproven()
         try:
             ticket = self._root.unseal(proof.sealed, *self._said)
@@ -250,8 +250,6 @@ def _proven(body: bytes, root: Root, purpose: Purpose, said: tuple[bytes, ...]) 
     return start + root.proof(purpose, *said, start)
 
 
-def _is_proven(
-    body: bytes, proof: bytes, root: Root, purpose: Purpose, said: tuple[bytes, ...]
-) -> bool:
-    """Whether a frame ends by its proof, and that is right."""
-    return body.endswith(proof) and root.proves(purpose, proof, *said, body[:-PROOF_BYTES])
+def _is_proven(body: bytes, root: Root, purpose: Purpose, said: tuple[bytes, ...]) -> bool:
+    """Whether the end of a frame proves all that was said, and the frame up to there."""
+    return root.proves(purpose, body[-PROOF_BYTES:], *said, body[:-PROOF_BYTES])

@@ -36,6 +36,7 @@ from fabricio import (
     RemoteRegion,
     RemoteTransferError,
 )
+from fabricio.options import MIN_FRAME_BYTES
 from fabricio.testing import SimulatedNics, check_endpoint_pair
 
 if TYPE_CHECKING:
@@ -363,12 +364,18 @@ def slow_lane() -> None:
 
 
 def p5() -> None:
-    """On a p5 host a Fabric has a worker for each GPU, with the four NICs near it."""
+    """On a p5 host a Fabric has a worker for each GPU, with the four NICs near it; what the
+    handshake says of them fits into the smallest frames.
+    """
+    small: dict[str, Any] = {
+        "frame_bytes": MIN_FRAME_BYTES,
+        "secret": [bytes([i]) * 32 for i in range(4)],
+    }
 
-    async def main(nics: SimulatedNics) -> None:
+    async def main(nics: SimulatedNics, options: dict[str, Any]) -> None:
         async with (
-            Fabric(provider="sim", pin=False) as near,
-            Fabric(provider="sim", pin=False) as far,
+            Fabric(provider="sim", pin=False, **options) as near,
+            Fabric(provider="sim", pin=False, **options) as far,
         ):
             assert near.attributes.lane_counts == (4,) * 8
             for index, plan in enumerate(near._engine.plans if near._engine else ()):
@@ -381,7 +388,8 @@ def p5() -> None:
             await check_endpoint_pair(a, b, page_bytes=65536, page_count=256)
 
     with SimulatedNics(32, pci="p5", order="random", seed=5) as nics:
-        run(main(nics))
+        for options in ({}, small):
+            run(main(nics, options))
 
 
 def lane_down() -> None:

@@ -25,7 +25,8 @@ from fabricio import (
 )
 from fabricio.acceptor import BACKLOG_COUNT
 from fabricio.authentication import Connecting
-from fabricio.handshake import HelloAccepted, HelloRefused, Ticket
+from fabricio.channel import Channel
+from fabricio.handshake import Hello, HelloAccepted, HelloProof, HelloRefused, Ticket, decode
 from fabricio.introduction import add_peer, own_terms
 from fabricio.outbox import Outbox
 from fabricio.proofs import roots_of
@@ -35,8 +36,6 @@ from tests.loopback.conftest import connect
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
     from contextlib import AbstractAsyncContextManager
-
-    from fabricio.channel import Channel
 
     OpenMeeting = Callable[..., AbstractAsyncContextManager["Meeting"]]
 
@@ -61,20 +60,37 @@ class Meeting:
         await check_endpoint_pair(a, b, page_count=4)
         return a, b
 
+    async def pair_at_last(self) -> None:
+        """Do so, however often `connect_timeout_s` is too short for it."""
+        while True:
+            try:
+                a, b = await self.pair()
+            except PeerUnreachableError:
+                continue
+            await a.aclose()
+            await b.aclose()
+            return
+
+    def refused_as(self) -> set[type[FabricioError]]:
+        """Which errors peers were refused with."""
+        return {type(error) for error in self.refused}
+
     async def is_denied(self) -> None:
         """Connect: both sides have the same error, and neither has anything left of it."""
         before = self.far.statistics().authentication_failures
         with pytest.raises(AuthenticationError, match="secret=") as caught:
             await self.near.connect(self.far.address)
         await self.forgotten()
-        (error,) = self.refused
+        # On a busy machine a hello may come again when the first is refused and forgotten.
+        assert self.refused
+        assert self.far.statistics().authentication_failures == before + len(self.refused)
+        for error in self.refused:
+            assert isinstance(error, AuthenticationError)
+            assert "secret=" in str(error)
+            assert self.near.address.incarnation.hex() in error.__notes__[0]
+            for shown in (repr(error), str(error), repr(caught.value), *error.__notes__):
+                assert not any(one.decode() in shown for one in (SECRET, NEW, OTHER))
         self.refused.clear()
-        assert isinstance(error, AuthenticationError)
-        assert "secret=" in str(error)
-        assert self.near.address.incarnation.hex() in error.__notes__[0]
-        assert self.far.statistics().authentication_failures == before + 1
-        for shown in (repr(error), str(error), repr(caught.value), *error.__notes__):
-            assert not any(one.decode() in shown for one in (SECRET, NEW, OTHER))
 
     async def forgotten(self) -> None:
         """Wait until neither side knows any peer."""
@@ -182,7 +198,8 @@ async def test_a_listener_goes_on_serving_those_who_are_right(
         assert [type(result) for result in results[40:]] == [Endpoint] * 4
         others = [await meeting.listener.accept() for _ in range(4)]
         assert {other.peer.incarnation for other in others} == {meeting.near.address.incarnation}
-        assert len(meeting.refused) == 40
+        assert meeting.refused_as() == {AuthenticationError}
+        assert len(meeting.refused) >= 40
         await check_endpoint_pair(a, b, page_count=4)
 
 
@@ -203,7 +220,7 @@ async def test_the_secret_changes_while_both_are_open(open_meeting: OpenMeeting)
         before = meeting.far.statistics().authentication_failures
         with pytest.raises(AuthenticationError):
             await meeting.near.connect(meeting.far.address)
-        assert meeting.far.statistics().authentication_failures == before + 1
+        assert meeting.far.statistics().authentication_failures > before
         await check_endpoint_pair(*old, page_count=4)  # who is connected stays so
 
 
@@ -252,8 +269,8 @@ async def test_a_callable_that_fails_fails_one_connection(
         with pytest.raises(RemoteProtocolError, match="a fault of its own") as caught:
             await meeting.near.connect(meeting.far.address)
         assert OTHER.decode() not in str(caught.value)
-        (error,) = meeting.refused
-        assert isinstance(error, OptionsError)
+        assert meeting.refused_as() == {OptionsError}
+        error = meeting.refused[0]
         assert OTHER.decode() not in str(error)
         assert isinstance(error.__cause__, KeyError | None)
         far.does = near.does
@@ -320,7 +337,7 @@ async def test_an_address_with_other_lanes(open_meeting: OpenMeeting) -> None:
         with pytest.raises(AuthenticationError, match="other addresses"):
             await meeting.near.connect(doubled)
         await meeting.forgotten()
-        assert [type(error) for error in meeting.refused] == [AuthenticationError]
+        assert meeting.refused_as() == {AuthenticationError}
         await meeting.pair()
 
 
@@ -343,8 +360,37 @@ async def test_a_forged_proof_is_the_same_error_on_both_sides(
         with monkeypatch.context() as patch:
             roles = interpose(patch, lambda of, body: change(body) if of == role else body)
             await meeting.is_denied()
-        assert roles[-1] == "deny"
+        assert "deny" in roles
         await meeting.pair()
+
+
+async def test_who_was_denied_is_answered_no_more(
+    open_meeting: OpenMeeting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said: dict[str, bytes] = {}
+
+    async with open_meeting(SECRET, SECRET) as meeting:
+        acceptor = meeting.far._acceptor
+
+        def change(of: str, body: bytes) -> bytes:
+            said.setdefault(of, body)
+            return body[:-32] + bytes(32) if of == "prove" else body
+
+        roles = interpose(monkeypatch, change)
+        dismiss = Channel.dismiss
+
+        def dismissed(self: Channel, body: bytes, *, heard: bool) -> None:
+            dismiss(self, body, heard=heard)
+            hello, proof = decode(said["hello"]), decode(said["prove"])
+            assert isinstance(hello, Hello)
+            assert isinstance(proof, HelloProof)
+            acceptor.hello(hello, said["hello"])
+            acceptor.proof(proof, said["prove"])  # the right one
+
+        monkeypatch.setattr(Channel, "dismiss", dismissed)
+        await meeting.is_denied()
+        assert "challenge" not in roles[roles.index("deny") :]
+        assert "accept" not in roles
 
 
 @pytest.mark.parametrize("role", ["hello", "challenge"])
@@ -376,7 +422,7 @@ async def test_who_stops_midway_is_waited_for_no_longer_than_said(
                 await meeting.near.connect(meeting.far.address)
             await meeting.forgotten()
         assert meeting.refused == []
-        await meeting.pair()
+        await meeting.pair_at_last()
 
 
 @pytest.mark.parametrize("role", ["hello", "challenge", "prove", "accept"])
@@ -437,7 +483,7 @@ async def test_a_hello_of_the_version_before_is_refused_by_name(
         interpose(monkeypatch, older)
         with pytest.raises(RemoteProtocolError, match="protocol version 3 and the peer 2"):
             await meeting.near.connect(meeting.far.address)
-        assert [type(error) for error in meeting.refused] == [RemoteProtocolError]
+        assert meeting.refused_as() == {RemoteProtocolError}
 
 
 async def test_the_engine_takes_nothing_before_the_proof(
@@ -490,27 +536,22 @@ async def test_a_flood_of_hellos_is_bounded_and_passes(
             channel.hello(side.hello_body)
             if number % 16 == 0:
                 await asyncio.sleep(0)
-            assert len(acceptor._attempts) <= BACKLOG_COUNT
+            assert len(acceptor._waiting) <= BACKLOG_COUNT
         if secret == OTHER:
             while not meeting.refused:  # noqa: ASYNC110  (engine threads set no event)
                 await asyncio.sleep(0.001)
         channel.remove()
         # Those that wait in vain are forgotten; nobody else had to be.
-        async with asyncio.timeout(15):
-            while True:
-                try:
-                    await meeting.pair()
-                    break
-                except PeerUnreachableError:
-                    continue
-        assert len(acceptor._attempts) <= BACKLOG_COUNT
+        await meeting.pair_at_last()
+        assert len(acceptor._waiting) <= BACKLOG_COUNT
         failures = meeting.far.statistics().authentication_failures
         assert (failures > before.authentication_failures) == (secret == OTHER)
 
 
 async def test_the_log_says_who_and_does_not_fill(
-    open_meeting: OpenMeeting, caplog: pytest.LogCaptureFixture
+    open_meeting: OpenMeeting, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("fabricio.refusals._LOG_EVERY_S", 3600.0)
     async with open_meeting(OTHER, SECRET) as meeting:
         with caplog.at_level(logging.DEBUG):
             for _ in range(5):
@@ -531,21 +572,19 @@ async def test_an_on_refused_that_raises_is_the_loops_to_report(
     def on_refused(error: FabricioError) -> None:
         raise ValueError("the application's")
 
+    loop.set_exception_handler(lambda _, context: reported.append(context))
     async with (
         Fabric(**options, secret=SECRET) as near,
         Fabric(**options) as bare,
         Fabric(**options, secret=SECRET) as far,
         far.listen(on_refused=on_refused) as listener,
     ):
-        loop.set_exception_handler(lambda _, context: reported.append(context))
-        try:
-            with pytest.raises(AuthenticationError):
-                await bare.connect(far.address)
-        finally:
-            loop.set_exception_handler(before)
-        assert [type(each["exception"]) for each in reported] == [ValueError]
+        with pytest.raises(AuthenticationError):
+            await bare.connect(far.address)
         a = await near.connect(far.address)
         await check_endpoint_pair(a, await listener.accept(), page_count=4)
+    loop.set_exception_handler(before)
+    assert {type(each["exception"]) for each in reported} == {ValueError}
 
 
 async def test_who_waited_for_a_listener_is_refused_by_it(options: dict[str, Any]) -> None:
@@ -558,7 +597,7 @@ async def test_who_waited_for_a_listener_is_refused_by_it(options: dict[str, Any
         async with far.listen(on_refused=refused.append):
             with pytest.raises(AuthenticationError):
                 await connecting
-        assert [type(error) for error in refused] == [AuthenticationError]
+        assert {type(error) for error in refused} == {AuthenticationError}
 
 
 async def test_a_refusal_cannot_end_what_is_connected(open_meeting: OpenMeeting) -> None:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator
     from contextlib import AbstractAsyncContextManager
 
-    OpenPeer = Callable[[], AbstractAsyncContextManager["Peer"]]
+    OpenPeer = Callable[..., AbstractAsyncContextManager["Peer"]]
     OpenLink = Callable[..., AbstractAsyncContextManager[tuple["Link", "Peer"]]]
 
 _SCRIPT = Path(__file__).with_name("peer.py")
@@ -142,12 +142,15 @@ async def shared_peer(provider: str, shared_peers: dict[tuple[str, str], str]) -
 
 @pytest.fixture
 def open_peer(provider: str, started: list[int]) -> OpenPeer:
-    """Start a peer as a context; at its end it must end well, unless the test has ended it."""
+    """Start a peer, which may have a secret, as a context; at its end it must end well, unless the
+    test has ended it.
+    """
 
     @asynccontextmanager
-    async def open_one() -> AsyncIterator[Peer]:
+    async def open_one(secret: bytes | None = None) -> AsyncIterator[Peer]:
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, str(_SCRIPT), provider, _other_loop()),
+            *([] if secret is None else [secret.decode()]),
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
         )
@@ -174,7 +177,7 @@ def open_link(open_peer: OpenPeer, options: dict[str, Any]) -> OpenLink:
 
     @asynccontextmanager
     async def open_one(**overrides: Any) -> AsyncIterator[tuple[Link, Peer]]:  # noqa: ANN401
-        async with open_peer() as peer, _connect(peer.address, options | overrides) as link:
+        async with open_peer() as peer, connect_to(peer.address, options | overrides) as link:
             yield link, peer
 
     return open_one
@@ -183,12 +186,13 @@ def open_link(open_peer: OpenPeer, options: dict[str, Any]) -> OpenLink:
 @pytest.fixture
 async def link(options: dict[str, Any], shared_peer: str) -> AsyncIterator[Link]:
     """A connection with default options to a peer that is there for all tests."""
-    async with _connect(shared_peer, options) as opened:
+    async with connect_to(shared_peer, options) as opened:
         yield opened
 
 
 @asynccontextmanager
-async def _connect(address: str, options: dict[str, Any]) -> AsyncIterator[Link]:
+async def connect_to(address: str, options: dict[str, Any]) -> AsyncIterator[Link]:
+    """Connect a Fabric of this process to a peer's address, as a context."""
     async with Fabric(**options) as fabric, await fabric.connect(address) as endpoint:
         yield Link(address, fabric, endpoint)
 

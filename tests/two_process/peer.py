@@ -1,4 +1,4 @@
-"""The other process of these tests: `peer.py PROVIDER LOOP`, which prints its address.
+"""The other process of these tests: `peer.py PROVIDER LOOP [SECRET]`, which prints its address.
 
 It serves everyone who connects, until its standard input ends. Each message is a question:
 
@@ -146,7 +146,7 @@ def fork_and_use(fabric: Fabric) -> int:
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
-async def main(provider: str) -> None:
+async def main(provider: str, secret: bytes | None) -> None:
     before = sigactions()
     loop = asyncio.get_running_loop()
     source = "127.0.0.1" if provider == "tcp" else None
@@ -157,7 +157,9 @@ async def main(provider: str) -> None:
         if not os.read(sys.stdin.fileno(), 1):
             ended.set()
 
-    async with Fabric(provider=provider, source=source, peer_timeout_s=2.0) as fabric:
+    async with Fabric(
+        provider=provider, source=source, peer_timeout_s=2.0, secret=secret
+    ) as fabric:
 
         async def serve_all() -> None:
             async for endpoint in listener:
@@ -177,6 +179,6 @@ if __name__ == "__main__":
     factory = uvloop.new_event_loop if sys.argv[2] == "uvloop" else asyncio.new_event_loop
     try:
         with asyncio.Runner(loop_factory=factory) as runner:
-            runner.run(main(sys.argv[1]))
+            runner.run(main(sys.argv[1], sys.argv[3].encode() if sys.argv[3:] else None))
     except KeyboardInterrupt:
         sys.exit(INTERRUPTED)

@@ -375,6 +375,11 @@ def test_the_seal(slots: list[int], cookie: int, context: bytes) -> None:
     assert root.unseal(sealed, context, b"") != ticket
 
 
+def test_the_seal_never_repeats_itself() -> None:
+    sealed = Root(SECRET).seal(Ticket((0,) * 64, 0), b"context")
+    assert len({sealed[start : start + 8] for start in range(len(sealed) - 8)}) == len(sealed) - 8
+
+
 def test_the_ticket_is_not_said_in_clear() -> None:
     for frame in Meeting().run().frames[:3]:
         assert NEAR.cookie.to_bytes(8, "big") not in frame
