@@ -311,8 +311,8 @@ async def test_a_callback_that_breaks_the_engine(options: dict[str, Any]) -> Non
 
 
 async def test_waiting_for_the_end_of_an_endpoint(pair: Pair) -> None:
-    waiting = [asyncio.create_task(end.wait_closed()) for end in (pair.a, pair.a, pair.b)]
-    given_up = asyncio.create_task(pair.a.wait_closed())
+    waiting = [asyncio.ensure_future(end.closed) for end in (pair.a, pair.a, pair.b)]
+    given_up = asyncio.ensure_future(pair.a.closed)
     await asyncio.sleep(0)
     given_up.cancel()
     await pair.a.send("not taken by who waits")
@@ -326,4 +326,4 @@ async def test_waiting_for_the_end_of_an_endpoint(pair: Pair) -> None:
         "the peer has closed this endpoint",
     ]
     assert given_up.cancelled()
-    assert isinstance(await pair.a.wait_closed(), ClosedResourceError)  # at once
+    assert isinstance(await pair.a.closed, ClosedResourceError)  # at once

@@ -123,7 +123,7 @@ async def test_members_are_connected_to_and_parted_from(options: dict[str, Any])
         gone = await disconnected(peers)
         assert (gone.peer, gone.endpoint, gone.reason) == (one.peer, found[one.peer], None)
         assert peers.endpoints == {two.peer: found[two.peer]}
-        assert isinstance(await theirs.wait_closed(), ClosedResourceError)
+        assert isinstance(await theirs.closed, ClosedResourceError)
 
         script.joined(one.peer)
         again = await connected(peers)
@@ -271,7 +271,7 @@ async def test_an_endpoint_that_nobody_heard_of_is_not_mentioned(options: dict[s
         script.joined(node.peer)
         theirs = await node.accepted.get()
         script.left(node.peer)
-        await theirs.wait_closed()
+        await theirs.closed
         script.joined(node.peer)
         await node.accepted.get()
         assert isinstance(await anext(peers), PeerConnected)
