@@ -301,7 +301,9 @@ class MemoryRegion:
             return  # in a forked child it is the parent's
         self.engine.check_loop()
         self._begin_close()
-        await self._closed.wait()
+        await self._closed.happens()
+        if not self._drained.happened:
+            self._closed.check()
 
     async def drained(self) -> None:
         """Wait until the region is deregistered, and nobody can touch its memory any more.
