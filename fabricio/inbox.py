@@ -2,6 +2,9 @@
 
 A notification waits here until the engine says that its transfer has arrived, and holds back the
 messages behind it, since messages of one endpoint never overtake each other.
+
+Who waits is woken, and takes the first message only when its task runs. So a task that is cancelled
+in between has nothing to give back, and no message gets behind a later one.
 """
 
 from __future__ import annotations
@@ -40,6 +43,7 @@ class Inbox:
         "_loop",
         "_ready",
         "_waiters",
+        "_woken_count",
     )
 
     def __init__(
@@ -62,7 +66,8 @@ class Inbox:
         self._ready: deque[Entry] = deque()
         self._held: deque[tuple[object, int, int | None]] = deque()
         self._arrivals: dict[int, Exception | None] = {}
-        self._waiters: deque[asyncio.Future[Entry | None]] = deque()
+        self._waiters: deque[asyncio.Future[None]] = deque()
+        self._woken_count = 0  # tasks that will run, each for one message of those that are ready
         self._end: Exception | None = None
         self._closed = False
 
@@ -126,53 +131,50 @@ class Inbox:
             `close`.
         Cancellation: no message is lost; it stays for the next call.
         """
-        if self._ready and not self._waiters:
-            entry: Entry | None = self._ready.popleft()
-        elif self._at_end():
-            entry = None
-        else:
-            entry = await self._wait()
-            if entry is None and self._closed:
+        if len(self._ready) <= self._woken_count and not self._at_end():
+            await self._wait()
+            if self._closed:
                 _excuse(asyncio.current_task(), self._end)
-        if entry is None:
+        if not self._ready:
             assert self._end is not None
             raise self._end.with_traceback(None)
+        entry = self._ready.popleft()
+        if self._end is not None:
+            self._wake_at_end()
         self._consumed(entry.charge)
         if entry.error is not None:
             raise entry.error
         return entry.value
 
-    async def _wait(self) -> Entry | None:
-        waiter: asyncio.Future[Entry | None] = self._loop.create_future()
+    async def _wait(self) -> None:
+        """Wait until the first message is this task's to take, or none will come any more."""
+        waiter: asyncio.Future[None] = self._loop.create_future()
         self._waiters.append(waiter)
         try:
-            return await waiter
+            await waiter
         except asyncio.CancelledError:
-            if waiter in self._waiters:
-                self._waiters.remove(waiter)
-            if waiter.done() and not waiter.cancelled() and (entry := waiter.result()) is not None:
-                # It was handed over in the very turn of the loop in which we were cancelled.
-                self._give_back(entry)
+            if waiter.cancelled():
+                if waiter in self._waiters:
+                    self._waiters.remove(waiter)
+            else:  # woken in the very turn of the loop in which it was cancelled: another's turn
+                self._woken_count -= 1
+                self._wake()
             raise
+        self._woken_count -= 1
 
-    def _give_back(self, entry: Entry) -> None:
-        if self._closed:
-            return
-        for waiter in self._waiters:
-            if not waiter.done():
-                self._waiters.remove(waiter)
-                waiter.set_result(entry)
-                return
-        self._ready.appendleft(entry)
-
-    def _deliver(self, entry: Entry) -> None:
+    def _wake(self) -> None:
+        """Wake one task for each message that nobody was woken for, first come first served."""
         waiters = self._waiters
-        while waiters:
+        while waiters and len(self._ready) > self._woken_count:
             waiter = waiters.popleft()
             if not waiter.done():
-                waiter.set_result(entry)
-                return
+                waiter.set_result(None)
+                self._woken_count += 1
+
+    def _deliver(self, entry: Entry) -> None:
         self._ready.append(entry)
+        if self._waiters:
+            self._wake()
 
     def _release(self) -> None:
         held = self._held
@@ -195,6 +197,7 @@ class Inbox:
             for waiter in self._waiters:
                 if not waiter.done():
                     waiter.set_result(None)
+                    self._woken_count += 1
             self._waiters.clear()
 
 

@@ -134,6 +134,42 @@ async def test_what_is_given_back_goes_to_who_waits() -> None:
     assert await second == "one"
 
 
+async def test_receivers_cancelled_together_leave_the_order() -> None:
+    box = Box()
+    tasks = [box.get() for _ in range(3)]
+    await soon()
+    for number in range(3):
+        box.inbox.put(number, 1, None)
+    tasks[0].cancel()
+    tasks[1].cancel()
+    assert await tasks[2] == 0
+    assert [await box.inbox.get(), await box.inbox.get()] == [1, 2]
+
+
+async def test_who_comes_while_another_is_being_cancelled_is_served() -> None:
+    box = Box()
+    first, second = box.get(), box.get()
+    await soon()
+    box.inbox.put("one", 1, None)
+    third = box.get()
+    first.cancel()
+    second.cancel()
+    assert await third == "one"
+    assert box.charges == [1]
+
+
+async def test_an_end_reaches_who_waits_behind_the_last_message() -> None:
+    box = Box()
+    first, second, third = box.get(), box.get(), box.get()
+    await soon()
+    box.inbox.put("last", 1, None)
+    box.inbox.finish(ClosedResourceError("peer closed"))
+    first.cancel()
+    assert await second == "last"
+    with pytest.raises(ClosedResourceError):
+        await third
+
+
 async def test_an_end_comes_after_everything_else() -> None:
     box = Box()
     box.inbox.put("one", 1, None)
