@@ -7,6 +7,7 @@ more can be sent; what was received before can still be taken, unless this side 
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import logging
 from contextlib import suppress
@@ -102,7 +103,7 @@ class Channel:
         self._parting = Parting(engine, self.outbox, self._sharing)
         self._heard = True
         self._closing = False
-        self._removing = False
+        self._removing = Once(engine.loop)
         self._removed = Once(engine.loop)
         engine.channels.add(self)
         engine.reader.attach(peer, self)
@@ -200,7 +201,7 @@ class Channel:
             body: says why.
             heard: whether the peer is known to be there, so that `aclose` waits for the frame too.
         """
-        if not self._removing:
+        if not self._removing.happened:
             self._heard = heard
             with suppress(FabricioError):  # who is not told waits longer, no more
                 self.outbox.hello(body, last=True)
@@ -264,15 +265,24 @@ class Channel:
                                 name=errno_name(errno.ETIMEDOUT),
                             )
                         )
-            finally:
+            except asyncio.CancelledError:
+                self._parting.then(self.remove)  # the peer hears of it all the same
+                raise
+            except BaseException:
                 self.remove()
+                raise
+            self.remove()
         await self._removed.wait()
+
+    async def last_word(self) -> None:
+        """Wait until a cancelled `aclose` has said its last word, for a second at most."""
+        await self._removing.wait()
 
     def remove(self) -> None:
         """Have the engine forget the peer. What is queued for it is dropped. Idempotent."""
-        if self._removing:
+        if self._removing.happened:
             return
-        self._removing = True
+        self._removing.set()
         self.outbox.silent = True
         engine = self.engine
         if not engine.is_open or engine.lib.fab_peer_remove(engine.handle, self.peer) < 0:

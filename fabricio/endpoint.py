@@ -112,6 +112,7 @@ class Endpoint:
 
     async def __anext__(self) -> object:
         """Take the next message; a loss raises, an orderly end does not."""
+        self._channel.engine.check_loop()  # a forked child is refused: that is no orderly end
         try:
             return await self.recv()
         except ClosedResourceError as error:

@@ -20,7 +20,7 @@ from fabricio.memory import Access, MemoryRegion
 from fabricio.opening import open_engine
 from fabricio.options import FabricOptions
 from fabricio.statistics import FabricStatistics
-from fabricio.waiting import Once
+from fabricio.waiting import Once, close_all
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -244,20 +244,15 @@ class Fabric:
         self._acceptor.close()
         self._connector.close()
         closings = [taker.aclose() for taker in self._acceptor.takers]
-        closings += [channel.aclose() for channel in engine.channels]
-        tasks = [engine.loop.create_task(closing) for closing in closings]
-        cancelled: asyncio.CancelledError | None = None
-        while pending := [task for task in tasks if not task.done()]:
-            try:
-                await asyncio.wait(pending)
-            except asyncio.CancelledError as error:
-                cancelled = error
-                for task in pending:
-                    task.cancel()  # they free everything, without grace
-        errors = [task.exception() for task in tasks if not task.cancelled()]
-        for failure in (cancelled, *errors):
-            if failure is not None:
-                raise failure
+        channels = list(engine.channels)
+        closings += [channel.aclose() for channel in channels]
+        try:
+            await close_all(engine.loop, closings)
+        except asyncio.CancelledError:
+            # No peer is waited for any longer, but each is told.
+            for channel in channels:
+                await channel.last_word()
+            raise
 
     def _running(self) -> Engine:
         """Return the engine, if there is one to ask."""

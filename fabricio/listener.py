@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING, Self
 
 from fabricio.address import split_host_port
 from fabricio.errors import ClosedResourceError
 from fabricio.inbox import Inbox
 from fabricio.rendezvous import serve_address
+from fabricio.waiting import close_all
 
 if TYPE_CHECKING:
+    import asyncio
     from collections.abc import Callable
     from types import TracebackType
 
@@ -71,6 +72,7 @@ class Listener:
         """Open: bind the rendezvous port, begin to take peers.
 
         Raises: OSError: the port cannot be had; ClosedResourceError: used before.
+        Cancellation: the port is given back.
         """
         self._engine.check()
         if self._closed or self._inbox is not None:
@@ -98,6 +100,7 @@ class Listener:
 
     async def __anext__(self) -> Endpoint:
         """Take the next peer."""
+        self._engine.check_loop()  # a forked child is refused, and that is no end of the peers
         try:
             return await self.accept()
         except ClosedResourceError as error:
@@ -143,7 +146,9 @@ class Listener:
             return  # in a forked child it is the parent's
         self._engine.check_loop()
         dropped = self._end(ClosedResourceError("this listener is closed"))
-        await asyncio.gather(*(each.endpoint.aclose() for each in dropped if each.endpoint))
+        await close_all(
+            self._engine.loop, [each.endpoint.aclose() for each in dropped if each.endpoint]
+        )
         if self._server is not None:
             await self._server.wait_closed()
 

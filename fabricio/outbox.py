@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from fabricio._ffi.check import check
@@ -114,7 +115,8 @@ class Outbox:
             await sent.wait()
         except asyncio.CancelledError:
             if not sent.happened:
-                self.withdraw(number)
+                with suppress(FabricioError):  # the engine refuses: whom it concerns is told
+                    self.withdraw(number)
             raise
 
     def withdraw(self, number: int) -> None:

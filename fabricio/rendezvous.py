@@ -37,11 +37,19 @@ async def serve_address(host: str, port: int, address: Address) -> asyncio.Serve
         address: what to say.
 
     Raises: OSError: the port cannot be had.
+    Cancellation: the port is given back.
     """
     line = f"{address}\n".encode()
     loop = asyncio.get_running_loop()
     factory: Callable[[], _Greeter] = lambda: _Greeter(line)  # noqa: E731  (typed)
-    return await loop.create_server(factory, host, port)
+    # In two steps: in one, asyncio's loop would wait with the port bound and nobody to close it.
+    server = await loop.create_server(factory, host, port, start_serving=False)
+    try:
+        await server.start_serving()
+    except BaseException:
+        server.close()
+        raise
+    return server
 
 
 async def fetch_address(host: str, port: int) -> Address:

@@ -248,6 +248,7 @@ class Transfer:
 
     async def _wait(self) -> int:
         if not self._finished.happened:
+            self._engine.check_loop()  # a forked child would wait for ever
             await self._finished.outlast(self.cancel)
         self._finished.check()
         if self._sent is not None:

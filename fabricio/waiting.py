@@ -1,7 +1,7 @@
-"""`Once`: something that happens once, and that any number of tasks may wait for.
+"""Waiting: for what happens once, and for several things that are being closed.
 
-Unlike a future it may be cancelled by none of its waiters, it does not complain about an error
-that nobody asked for, and it can be waited for *through* cancellations.
+Unlike a future, `Once` may be cancelled by none of its waiters, does not complain about an error
+that nobody asked for, and can be waited for *through* cancellations.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import asyncio
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Coroutine, Iterable
 
 
 class Once:
@@ -73,7 +73,10 @@ class Once:
                 if on_cancel is not None:
                     on_cancel()
         if cancelled is not None:
-            raise cancelled
+            try:
+                raise cancelled
+            finally:
+                del cancelled  # it leads to this frame: what both hold goes without the collector
         self.check()
 
     async def happens(self) -> None:
@@ -97,3 +100,33 @@ class Once:
             await waiter
         finally:
             self._waiters.remove(waiter)
+
+
+async def close_all(
+    loop: asyncio.AbstractEventLoop, closings: Iterable[Coroutine[object, object, None]]
+) -> None:
+    """Run all of them at once, each to its end.
+
+    Args:
+        loop: the running one.
+        closings: they free everything when cancelled, without grace.
+
+    Raises: what the first failing one raised, after all have ended.
+    Cancellation: they are cancelled, but only once they have begun; raised when all have ended.
+    """
+    tasks = [loop.create_task(closing) for closing in closings]
+    cancelled: asyncio.CancelledError | None = None
+    while pending := [task for task in tasks if not task.done()]:
+        try:
+            await asyncio.wait(pending)
+        except asyncio.CancelledError as error:
+            cancelled = error
+            for task in pending:
+                task.cancel()
+    failures = [cancelled, *(task.exception() for task in tasks if not task.cancelled())]
+    try:
+        for failure in failures:
+            if failure is not None:
+                raise failure
+    finally:
+        del failures, cancelled, failure, tasks, pending  # as in `Once.outlast`

@@ -7,6 +7,7 @@ import random
 from typing import TYPE_CHECKING
 
 from fabricio import MemoryRegion, RemoteRegion
+from fabricio.waiting import close_all
 
 if TYPE_CHECKING:
     from fabricio.endpoint import Endpoint
@@ -117,8 +118,9 @@ class _Check:
 
     async def close(self) -> None:
         """Deregister both sides."""
-        for region in self._opened:
-            await region.deregister()
+        await close_all(
+            asyncio.get_running_loop(), [region.deregister() for region in self._opened]
+        )
 
     async def whole(self) -> None:
         """Write and read parts of the regions, with and without notification."""
