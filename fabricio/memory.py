@@ -275,8 +275,10 @@ class MemoryRegion:
     def check_open(self) -> Region:
         """Return the engine's region.
 
-        Raises: RegionError: it is deregistered.
+        Raises: RegionError: it is deregistered; ClosedResourceError: this is a forked child.
         """
+        if self.engine.forked:
+            self.engine.check_loop()
         if self._closing:
             raise RegionError("this region is deregistered: register the memory again")
         return self._handle

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import uvloop
 
 import fabricio
-from fabricio import ClosedResourceError, Endpoint, Fabric, RemoteRegion
+from fabricio import ClosedResourceError, Endpoint, Fabric, RemoteRegion, Transfer
 from fabricio.testing import check_endpoint_pair
 
 if TYPE_CHECKING:
@@ -93,24 +93,47 @@ class Forker:
 
     async def open(self) -> None:
         self._stack = AsyncExitStack()
-        self._near, far, self._a, self._b = await self._stack.enter_async_context(opened())
+        enter = self._stack.enter_async_context
+        self._near, far, self._a, self._b = await enter(opened())
+        # A child that exits with an open port on uvloop crashes there, with or without fabricio.
+        self._listener = await enter(self._near.listen())
+        self._prepared = self._near.listen()
         self._region = await self._near.register(bytearray(1 << 20))
         await self._b.send((await far.register(bytearray(1 << 20))).share("rw"))
         remote = await self._a.recv()
         assert isinstance(remote, RemoteRegion)
         self._remote = remote
 
-    def child_is_refused(self) -> None:
+    def child_is_refused(self, transfer: Transfer | None = None) -> None:
+        near, a, region, remote = self._near, self._a, self._region, self._remote
+        peer = str(self._b.peer)
         uses: list[Callable[[], object]] = [
-            self._near.statistics,
-            self._near.listen,
-            lambda: self._near.address,
-            lambda: self._a.write(self._region, self._remote),
-            lambda: self._a.send(1).send(None),
-            lambda: self._a.recv().send(None),
-            lambda: self._near.register(bytearray(8)).send(None),
-            lambda: self._near.connect(str(self._b.peer)).send(None),
+            near.statistics,
+            near.listen,
+            lambda: near.address,
+            lambda: near.attributes,
+            lambda: region.share("r"),
+            lambda: region[:8].share("r"),
+            lambda: a.write(region, remote),
+            lambda: a.read(region, remote),
+            lambda: a.write_pages(region, [0], remote, [0], page_bytes=8),
+            lambda: a.read_pages(region, [0], remote, [0], page_bytes=8),
         ]
+        waits: list[Callable[[], Coroutine[Any, Any, object]]] = [
+            lambda: a.send(1),
+            a.recv,
+            a.flush,
+            a.__anext__,
+            lambda: near.register(bytearray(8)),
+            lambda: near.connect(peer),
+            lambda: near.connect("127.0.0.1:1"),
+            self._listener.accept,
+            self._listener.__anext__,
+            self._prepared.__aenter__,
+        ]
+        uses += [lambda wait=wait: wait().send(None) for wait in waits]  # type: ignore[misc]
+        if transfer is not None:
+            uses += [transfer.cancel, lambda: next(transfer.__await__())]
         for use in uses:
             try:
                 use()
@@ -119,7 +142,10 @@ class Forker:
                     continue
                 raise
             raise AssertionError("a forked child was not refused")
-        for leave in (self._a.aclose, self._region.deregister, self._near.aclose):
+        listener, prepared = self._listener, self._prepared
+        for leave in (
+            *(a.aclose, region.deregister, near.aclose, listener.aclose, prepared.aclose),
+        ):
             try:
                 leave().send(None)
             except StopIteration:  # they are the parent's: nothing to do, and no error
@@ -136,7 +162,7 @@ class Forker:
         transfer = self._a.write(self._region, self._remote)
         child = os.fork()
         if child == 0:
-            self.child_is_refused()
+            self.child_is_refused(transfer)
             end()
         # A child that unwinds takes away what wakes the parent's loop from other threads.
         while not (found := os.waitpid(child, os.WNOHANG))[0]:  # noqa: ASYNC110, ASYNC222  (as said)
