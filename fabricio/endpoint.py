@@ -328,9 +328,10 @@ class Endpoint:
 
         Transfers that run are stopped and end with ClosedResourceError; tasks that wait in
         `recv`, `send` or `flush` get it too. The peer's `async for` ends. Waiting for the peer is
-        bounded by `peer_timeout_s`. Idempotent.
+        bounded by `peer_timeout_s`, and as long again for operations that do not complete.
+        Idempotent.
 
-        Cancellation: waits no longer, and everything is freed all the same.
+        Cancellation: waits no longer; the peer is told and everything is freed all the same.
         Thread: event loop only.   Source: fi_av(3).
         """
         if self._channel.removed or self._channel.engine.forked:

@@ -211,7 +211,7 @@ class Fabric:
     async def aclose(self) -> None:
         """Close endpoints, then regions, then the engine. Idempotent.
 
-        Endpoints send what was accepted and part from their peers, which is bounded by
+        Endpoints send what was accepted and part from their peers, which is bounded by twice
         `peer_timeout_s`. Whatever still runs ends with ClosedResourceError. Memory is let go only
         when nothing can touch it any more.
 
