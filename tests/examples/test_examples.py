@@ -94,6 +94,7 @@ def test_the_demo_is_interrupted(provider: str) -> None:
         text = b""
         while b"GB/s" not in text:  # the bar lives, so transfers run
             text += os.read(shown, 4096)
+        server = Path(f"/proc/{demo.pid}/task/{demo.pid}/children").read_text().split()
         demo.send_signal(signal.SIGINT)
         try:
             while chunk := os.read(shown, 4096):
@@ -104,6 +105,8 @@ def test_the_demo_is_interrupted(provider: str) -> None:
             os.close(shown)
         assert demo.wait() == 130
         assert b"Traceback" not in text
+        for name in os.listdir("/dev/shm"):
+            assert not {str(demo.pid), *server} & set(re.findall(r"\d+", name))
         assert demo.stdout is not None
         assert demo.stdout.read() == b""
 

@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 Mode = Literal["steps", "waiting", "woken", "again"]
 MODES: tuple[Mode, ...] = get_args(Mode)
 
-DENSE_STEPS = 10  # up to here every turn of the loop is tried; then strides grow by half
+# Up to here every turn of the loop, and every await, is tried; then strides grow.
+DENSE_STEPS, DENSE_AWAITS = 10, 20
 MAX_STEPS = 1 << 24
 SETTLE_S = 15.0  # a backstop: what is left then will stay
 
@@ -144,13 +145,10 @@ async def at_every_moment(attempt: Callable[[Interruption], Awaitable[None]]) ->
 
 
 def _moments(mode: Mode) -> Iterator[int]:
-    if mode != "steps":
-        yield from range(1, 1000)
-        return
-    number = 0
+    number, dense = (0, DENSE_STEPS) if mode == "steps" else (1, DENSE_AWAITS)
     while number < MAX_STEPS:
         yield number
-        number = number + 1 if number < DENSE_STEPS else number * 3 // 2
+        number = number + 1 if number < dense else number * 3 // 2
 
 
 class World:
