@@ -17,7 +17,13 @@ import pytest
 
 import fabricio
 import fabricio.testing
-from fabricio import ClosedResourceError, Fabric, RegionError, RemoteTransferError
+from fabricio import (
+    ClosedResourceError,
+    CompletionError,
+    Fabric,
+    RegionError,
+    RemoteTransferError,
+)
 from fabricio.testing import check_endpoint_pair
 from tests.loopback.conftest import SLOW
 from tests.loopback.interruption import Interruption, World, at_every_moment
@@ -492,6 +498,44 @@ async def _deregister(
     with pytest.raises(RegionError):
         world.pair.b.read(other, remote)
     await other.deregister()
+
+
+@covers("MemoryRegion.drained")
+async def region_drained(world: World, interrupted: Interruption) -> None:
+    region = await world.pair.near.register(memory := bytearray(64))
+    closing = asyncio.create_task(region.deregister())
+    await interrupted(region.drained())
+    await closing
+    await region.drained()
+    memory.append(1)
+
+
+@covers("Transfer.drained", "CompletionError.drained")
+async def transfer_drained(world: World, interrupted: Interruption) -> None:
+    pair = world.pair
+    near, far = await pair.register(PAGES * PAGE_BYTES), await pair.register_far(PAGES * PAGE_BYTES)
+    transfer = pair.a.write(near.region, far.remote)
+    error = CompletionError()
+    error._drain = transfer.drained
+    await interrupted(error.drained())
+    assert await transfer == near.array.size  # to wait for its memory is not to wait for it
+    await transfer.drained()
+    await near.region.deregister()
+    await far.region.deregister()
+
+
+@covers("Closure.__await__")
+async def closed(world: World, interrupted: Interruption) -> None:
+    a, b = await world.connect()
+
+    async def reason() -> Exception:
+        return await a.closed
+
+    closing = asyncio.create_task(b.aclose())
+    await interrupted(reason())
+    assert isinstance(await a.closed, ClosedResourceError)
+    await closing
+    await _close(a)
 
 
 # --- for tests --------------------------------------------------------------------------------
