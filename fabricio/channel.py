@@ -36,6 +36,7 @@ from fabricio.events import (
 from fabricio.frames import MIN_CHARGE_BYTES
 from fabricio.inbox import Inbox
 from fabricio.messages import MessageStream
+from fabricio.options import MAX_QUEUED_MESSAGES
 from fabricio.outbox import Outbox
 from fabricio.parting import Parting
 from fabricio.sharing import Sharing
@@ -52,9 +53,6 @@ if TYPE_CHECKING:
     from fabricio.transfer import Transfer
 
 _LOG = logging.getLogger("fabricio")
-
-# Notifications that may wait for the peer's window; more would only pile up here.
-WAITING_NOTIFICATIONS = 65536
 
 # What the peer is told of an error that it has no part in.
 _NOT_THE_PEERS = "an unexpected error, which is not the peer's doing"
@@ -90,7 +88,7 @@ class Channel:
         self.inbox = Inbox(
             engine.loop,
             self._consumed,
-            WAITING_NOTIFICATIONS + engine.options.receive_window_bytes // MIN_CHARGE_BYTES,
+            MAX_QUEUED_MESSAGES + engine.options.receive_window_bytes // MIN_CHARGE_BYTES,
         )
         self.outbox = Outbox(engine, peer, self._fail)
         self.on_failure: Callable[[Exception], object] | None = None
@@ -219,6 +217,7 @@ class Channel:
     def send(self, value: object) -> tuple[int, Once] | None:
         """Send one message, at once if possible; see `Outbox.express`."""
         self.check()
+        self.outbox.check_room()
         return self.outbox.express(value)
 
     def queue(self, value: object, transfer: int | None) -> int:
@@ -229,9 +228,11 @@ class Channel:
             transfer: sequence number of the transfer that it is the notification of.
 
         Returns: its number.
-        Raises: LocalProtocolError: it cannot be encoded or is too large; what `check` raises.
+        Raises: LocalProtocolError: it cannot be encoded or is too large; WouldBlock: too many wait;
+            what `check` raises.
         """
         self.check()
+        self.outbox.check_room()
         return self.outbox.stream.send(value, transfer)
 
     def flush(self) -> Once:

@@ -131,6 +131,7 @@ class Endpoint:
 
         Raises: LocalProtocolError: it cannot be encoded or is larger than `max_message_bytes` of
             either side, and the endpoint lives on; RegionError: a region in it is closed;
+            WouldBlock: as many messages wait for the window as `max_queued_messages` allows;
             ClosedResourceError, PeerLostError, RemoteProtocolError, BrokenResourceError: why the
             endpoint can be used no more.
         Cancellation: the message is sent whole or not at all; not at all if it was still waiting

@@ -82,6 +82,8 @@ class Engine:
         address: where peers find it; set by `open`.
         dependents: whoever must hear when the engine is dead or gone.
         channels: those of all peers that are not removed yet.
+        adding: peers that the engine is taking in; each becomes a channel.
+        region_count: regions that are not deregistered.
         duplicate_frames: counted by endpoints that are closed by now.
 
     Thread: event loop only, save `shut`.
@@ -117,6 +119,8 @@ class Engine:
         self.incarnation = secrets.token_bytes(16)
         self.dependents: set[Dependent] = set()
         self.channels: set[Channel] = set()
+        self.adding = 0
+        self.region_count = 0
         self.duplicate_frames = 0
         self._state = EngineState.OPENING
         self._broken_by: Exception | None = None

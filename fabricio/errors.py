@@ -234,7 +234,7 @@ class BusyResourceError(FabricioError):
 
 
 class WouldBlock(FabricioError):
-    """A `*_nowait` call would have had to wait."""
+    """A call that may not wait would have had to; nothing was done. The text says for what."""
 
 
 class ProtocolError(FabricioError):

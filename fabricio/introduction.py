@@ -8,7 +8,7 @@ from fabricio._ffi.check import check
 from fabricio.address import Address
 from fabricio.channel import Channel
 from fabricio.endpoint import Endpoint
-from fabricio.errors import OptionsError
+from fabricio.errors import OptionsError, ResourceExhaustedError
 from fabricio.handshake import OwnTerms
 
 if TYPE_CHECKING:
@@ -52,14 +52,21 @@ def add_peer(
         cookie: random number that the peer must put into every frame.
         on_added: called once, with the channel of the new slot or with why there is none.
 
-    Raises: OptionsError: addresses of different length; FabricError: out of memory; what
-        `Engine.check` raises.
+    Raises: OptionsError: addresses of different length; ResourceExhaustedError: no more endpoints
+        are allowed; FabricError: out of memory; what `Engine.check` raises.
     """
     engine.check()
+    limit = engine.options.max_endpoints
+    if len(engine.channels) + engine.adding >= limit:
+        raise ResourceExhaustedError(
+            f"this Fabric has max_endpoints={limit} endpoints, those that begin or end included: "
+            "close some, or raise max_endpoints"
+        )
     if len({len(lane) for lane in lanes}) != 1:
         raise OptionsError("the peer's lanes have addresses of different length: copy it anew")
 
     def added(completion: Completion) -> None:
+        engine.adding -= 1
         if completion.status or completion.cause is not None:
             on_added(None, engine.error(completion))
         else:
@@ -79,6 +86,7 @@ def add_peer(
     if rc < 0:
         engine.reader.forget(token)
     check(rc, "fi_av_insert", provider=engine.provider)
+    engine.adding += 1
 
 
 def introduce(channel: Channel, theirs: Terms, ticket: Ticket) -> Endpoint:

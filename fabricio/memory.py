@@ -3,24 +3,21 @@
 from __future__ import annotations
 
 import errno
-import secrets
-import weakref
 from functools import partial
 from typing import TYPE_CHECKING, Literal, Self
 
-from fabricio._ffi.check import check
 from fabricio.buffers import describe
 from fabricio.custody import Custody, process_of
-from fabricio.descriptor import READ, WRITE, Descriptor
+from fabricio.descriptor import READ, WRITE
 from fabricio.errors import (
     CompletionError,
-    FabricioError,
     LocalProtocolError,
     PeerLostError,
     RegionError,
+    ResourceExhaustedError,
 )
 from fabricio.placement import workers_for_node
-from fabricio.revocation import Revocation
+from fabricio.registration import Registration
 from fabricio.waiting import Once
 
 if TYPE_CHECKING:
@@ -29,7 +26,6 @@ if TYPE_CHECKING:
     from fabricio._ffi._native import Region
     from fabricio.address import Address
     from fabricio.buffers import Buffer
-    from fabricio.completion import Completion
     from fabricio.engine import Engine
     from fabricio.revocation import Holder
 
@@ -70,12 +66,7 @@ class SharedRegion:
                 "a region of another Fabric is in this message: register the memory with the "
                 "Fabric whose endpoint sends it"
             )
-        data = self.region.describe(self.offset_bytes, self.length_bytes, self.access)
-        self.region.holders.add(holder)
-        if self.access & WRITE:
-            self.region.writable = True
-            holder.let_write(self.region)
-        return data
+        return self.region.lend(holder, self.offset_bytes, self.length_bytes, self.access)
 
 
 class RegionSlice:
@@ -127,8 +118,6 @@ class MemoryRegion:
         path: "direct": the NIC reaches the memory itself.
         workers: bit mask of the engine's workers that have it registered.
         engine: the engine it is registered with.
-        holders: channels that a message with a part of it was made for.
-        writable: whether one of them was let write.
 
     Thread: event loop only.
     """
@@ -144,35 +133,16 @@ class MemoryRegion:
         self.readonly = buffer.readonly
         self._bits = access
         self._buffer: Buffer | None = buffer
-        self.holders: weakref.WeakSet[Holder] = weakref.WeakSet()
         self._closing = False
-        self._deregistered = False
-        self.writable = False
-        self._writers: dict[Address, PeerLostError] = {}  # silent, and not known to have ended
-        self._drained = Once(engine.loop)
-        self._revocation = Revocation(engine.loop, engine.options.peer_timeout_s)
-        self._opened = Once(engine.loop)
         self._closed = Once(engine.loop)
-        lib = engine.lib
-        self._token = engine.reader.expect(self._on_completion)
-        out = engine.ffi.new("struct fab_region **")
-        key = secrets.randbits(8 * min(engine.attributes.key_bytes, 8))
+        self._drained = Once(engine.loop)
+        self._calm = Once(engine.loop)  # happens when no peer may write into it any more
+        self._writers: dict[Address, PeerLostError] = {}  # silent, and not known to have ended
         self.workers = _workers(engine, buffer.address, spread=spread)
-        rc = lib.fab_region_register(
-            engine.handle,
-            self._token,
-            self.address,
-            self.length_bytes,
-            access,
-            key,
-            self.workers,
-            out,
-        )
-        if rc < 0:
-            engine.reader.forget(self._token)
-        check(rc, "fi_mr_reg", provider=engine.provider)
-        self._handle: Region = out[0]
+        self._registration = Registration(engine, buffer, access, self.workers, self._check)
+        self._revoked: set[Registration] = set()  # earlier ones, not closed or overdue
         engine.dependents.add(self)
+        engine.region_count += 1
 
     @classmethod
     async def register(
@@ -180,6 +150,12 @@ class MemoryRegion:
     ) -> Self:
         """Register an object's memory; see `Fabric.register`."""
         bits = _access_bits(access)
+        limit = engine.options.max_regions
+        if engine.region_count >= limit:
+            raise ResourceExhaustedError(
+                f"this Fabric has max_regions={limit} regions: deregister some, register larger "
+                "ones and share slices of them, or raise max_regions"
+            )
         buffer = describe(obj)
         if buffer.readonly and bits & WRITE:
             raise RegionError(
@@ -188,7 +164,7 @@ class MemoryRegion:
             )
         region = cls(engine, buffer, bits, spread=spread)
         try:
-            await region._opened.wait()
+            await region._registration.opened.wait()
         except BaseException:
             region._begin_close()
             raise
@@ -254,23 +230,15 @@ class MemoryRegion:
             )
         return bits
 
-    def describe(self, offset_bytes: int, length_bytes: int, access: int) -> bytes:
-        """Encode a part of the region for a message."""
+    def lend(self, holder: Holder, offset_bytes: int, length_bytes: int, access: int) -> bytes:
+        """Encode a part of the region for a message, and remember who gets it."""
         self.check_open()
-        lib = self.engine.lib
-        return Descriptor(
-            access,
-            self.engine.incarnation,
-            self._token,
-            lib.fab_region_base(self._handle) + offset_bytes,
-            length_bytes,
-            self.workers,
-            tuple(
-                lib.fab_region_key(self._handle, worker, lane)
-                for worker, count in enumerate(self.engine.address.lane_counts)
-                for lane in range(count)
-            ),
-        ).encode()
+        registration = self._registration
+        data = registration.describe(offset_bytes, length_bytes, access)
+        registration.lend(holder, writable=bool(access & WRITE))
+        if access & WRITE:
+            holder.let_write(self)
+        return data
 
     def check_open(self) -> Region:
         """Return the engine's region.
@@ -281,7 +249,49 @@ class MemoryRegion:
             self.engine.check_loop()
         if self._closing:
             raise RegionError("this region is deregistered: register the memory again")
-        return self._handle
+        return self._registration.handle
+
+    async def revoke(self) -> None:
+        """Take the region back from every peer it was shared with; here it goes on as it was.
+
+        Peers are told, and let go as soon as their running transfers end; what they start later
+        raises RegionError there. The keys that they had are closed then, and new ones made: share
+        the region again with whom you like, at any time.
+
+        Returns when all have let go, and this side's transfers of before are over.
+
+        Raises: CompletionError, PeerLostError: the keys are closed, but a peer that could write has
+            not let go, and a write that it had begun may still land: as for `deregister`;
+            RegionError: it is deregistered; FabricError: it could not be registered anew, and
+            nothing has changed.
+        Cancellation: before the new keys are there nothing has changed; after that the peers lose
+            it all the same, and nobody waits for it.
+        Thread: event loop only.   Source: fi_mr(3).
+        """
+        self.engine.check_loop()
+        self.check_open()
+        old = self._registration
+        if not old.holders:
+            return
+        assert self._buffer is not None
+        new = Registration(self.engine, self._buffer, self._bits, self.workers, self._check)
+        self._revoked.add(new)
+        try:
+            await new.opened.wait()
+            self.check_open()
+        except BaseException:
+            new.close()
+            raise
+        if self._registration is old:
+            self._revoked.discard(new)
+            self._revoked.add(old)
+            self._registration = new
+        else:
+            new.close()  # another task was faster
+        old.close()
+        await old.closed.wait()
+        if (held := self._held()) is not None:
+            raise held
 
     async def deregister(self) -> None:
         """Close the region, once no transfer uses it, and let go of its memory. Idempotent.
@@ -339,69 +349,63 @@ class MemoryRegion:
     def engine_failed(self, cause: Exception) -> None:
         """Wait no longer: the engine answers no more. The memory is let go when it is closed."""
         self._closing = True
-        self._revocation.cancel()
-        self._opened.set(cause)
+        for registration in self._registrations():
+            registration.engine_failed(cause)
         self._closed.set()
 
     def engine_closed(self) -> None:
         """Let go of the memory: nothing can use it any more."""
-        self._closing = self._deregistered = True
-        self._revocation.cancel()
+        self._closing = True
+        for registration in self._registrations():
+            registration.engine_closed()
         self._buffer = None
         if not self.engine.loop.is_closed():
-            self._closed.set()
             if self.engine.attributes.writes_last == "connection":
                 self._writers.clear()
             self._check()
+            self._closed.set()
+
+    def _registrations(self) -> tuple[Registration, ...]:
+        return self._registration, *self._revoked
 
     def _begin_close(self) -> None:
-        if not self._closing:
-            self._closing = True
-            self._revocation.start(self._token, list(self.holders), self._close, self._check)
-
-    def _close(self) -> None:
-        engine = self.engine
-        if not engine.is_open:
-            return  # the engine's end closes the region, and says so
-        rc = engine.lib.fab_region_deregister(engine.handle, self._handle)
-        try:
-            check(rc, "fi_close", provider=engine.provider)
-        except FabricioError as error:
-            # What failed is the queue to the worker; the engine's end closes the region then.
-            self._closed.set(error)
-
-    def _on_completion(self, completion: Completion) -> None:
-        engine = self.engine
-        if completion.kind == engine.lib.FAB_REGION_DEREGISTERED:
-            self._deregistered = True
-            self._check()
-            self._closed.set(self._held())
-        elif completion.kind == engine.lib.FAB_REGION_REGISTERED and not completion.status:
-            self._opened.set()
-        elif completion.cause is None:
-            self._opened.set(engine.error(completion))
+        self._closing = True
+        for registration in self._registrations():
+            registration.close()
 
     @property
     def _may_be_written(self) -> bool:
-        late = self.writable and self._revocation.overdue
-        return bool(self._writers) or (late and self.engine.attributes.writes_last != "region")
+        if self.engine.attributes.writes_last == "region":
+            return False
+        return bool(self._writers) or any(each.overdue for each in self._registrations())
 
     def _check(self) -> None:
-        """Let go of the memory, if that may be."""
-        if self._deregistered and not self._may_be_written:
-            self.engine.dependents.discard(self)
+        """Look what of it is over; called when that may have changed."""
+        self._revoked = {each for each in self._revoked if not each.closed.happened or each.overdue}
+        if not self._may_be_written:
+            self._calm.set()
+        if not self._closing or not all(each.closed.happened for each in self._registrations()):
+            return
+        if not self._may_be_written:
+            if self in self.engine.dependents:
+                self.engine.dependents.discard(self)
+                self.engine.region_count -= 1
             self._buffer = None
             self._drained.set()
+        errors = [each.closed.error for each in self._registrations()]
+        self._closed.set(next(filter(None, errors), self._held()))
 
     def _held(self) -> CompletionError | None:
         """Say who may still write into it."""
         if not self._may_be_written:
             return None
+        if self._calm.happened:
+            self._calm = Once(self.engine.loop)
         if not self._writers:
             late = CompletionError(
                 f"a peer that can write into this region of {self.length_bytes} bytes has not let "
-                f"go of it within peer_timeout_s={self.engine.options.peer_timeout_s}: the region "
-                "is closed, but what was begun may still land, so its memory stays exported. "
+                f"go of it within peer_timeout_s={self.engine.options.peer_timeout_s}: its key is "
+                "closed, but what was begun may still land, so its memory stays exported. "
                 "`await error.drained()` before you use it for something else",
                 operation="write",
                 code=errno.ETIMEDOUT,
@@ -409,15 +413,15 @@ class MemoryRegion:
                 provider=self.engine.provider,
                 quiesced=False,
             )
-            late._drain = self.drained
+            late._drain = self._calm.happens
             return late
         count = len(self._writers)
         address, loss = next(iter(self._writers.items()))
         error = PeerLostError(
             f"{count} {'peer' if count == 1 else 'peers'} that could write into this region of "
-            f"{self.length_bytes} bytes fell silent: it is closed, but what was begun may still "
-            "land, so its memory stays exported. `await error.drained()` before you use it for "
-            "something else",
+            f"{self.length_bytes} bytes fell silent: its key is closed, but what was begun may "
+            "still land, so its memory stays exported. `await error.drained()` before you use it "
+            "for something else",
             operation="write",
             code=loss.code,
             name=loss.name,
@@ -425,7 +429,7 @@ class MemoryRegion:
             quiesced=False,
         )
         error.peer, error.since = address, loss.since
-        error._drain = self.drained
+        error._drain = self._calm.happens
         return error
 
     def _writer_ended(self, address: Address) -> None:

@@ -20,7 +20,11 @@ MAX_MESSAGE_BYTES = (1 << 32) - 1
 MAX_WINDOW_BYTES = 1 << 40
 MIN_STRIPE_BYTES = 4096
 
+# A peer takes so many arrivals whose notifications are still to come (channel.py).
+MAX_QUEUED_MESSAGES = 65536
+
 # What the engine can hold (fab_engine_limits).
+MAX_ENDPOINTS = 65536
 MAX_WORKER_COUNT = 64
 MAX_WORKER_LANE_COUNT = 64
 
@@ -67,6 +71,14 @@ class FabricOptions:
         max_message_bytes: largest encoded message, both ways; at least 1.
         receive_window_bytes: encoded bytes of messages that a peer may have under way or
             unread here; at least max_message_bytes + frame_bytes.
+        max_endpoints: endpoints of the Fabric at a time. Beyond, `connect` raises
+            ResourceExhaustedError, and who connects to this Fabric is not answered, and tries
+            again until its connect_timeout_s is over.
+        max_regions: registered regions at a time; beyond, ResourceExhaustedError.
+        max_transfers: running transfers of an endpoint; beyond, WouldBlock.
+        max_queued_messages: messages of an endpoint that wait for the peer's window,
+            notifications included; beyond, WouldBlock.
+        max_queued_bytes: the same in encoded bytes.
         frame_bytes: largest frame, header included. A provider may allow only less.
         receive_count: receive buffers of `frame_bytes` that each lane keeps posted.
         max_operation_bytes: longest RMA operation in bytes; None: what was measured for the
@@ -100,6 +112,11 @@ class FabricOptions:
     heartbeat_s: float = 1.0
     max_message_bytes: int = 16 << 20
     receive_window_bytes: int = 32 << 20
+    max_endpoints: int = 4096
+    max_regions: int = 65536
+    max_transfers: int = 65536
+    max_queued_messages: int = 65536
+    max_queued_bytes: int = 1 << 30
     frame_bytes: int = 65536 + 64
     receive_count: int = 64
     max_operation_bytes: int | None = None
@@ -133,6 +150,11 @@ class FabricOptions:
         self._check_integer("frame_bytes", MIN_FRAME_BYTES, MAX_FRAME_BYTES)
         self._check_integer("receive_window_bytes", 1, MAX_WINDOW_BYTES)
         self._check_integer("receive_count", 1, 1 << 16)
+        self._check_integer("max_endpoints", 1, MAX_ENDPOINTS)
+        self._check_integer("max_regions", 1, _MAX_U32)
+        self._check_integer("max_transfers", 1, _MAX_U32)
+        self._check_integer("max_queued_messages", 1, MAX_QUEUED_MESSAGES)
+        self._check_integer("max_queued_bytes", 1, _MAX_U64)
         for name in ("inflight_count", "quantum", "segments"):
             self._check_integer(name, 1, _MAX_U32, optional=True)
         for name in ("max_operation_bytes", "inflight_bytes"):

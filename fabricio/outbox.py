@@ -8,7 +8,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from fabricio._ffi.check import check
-from fabricio.errors import FabricioError
+from fabricio.errors import FabricioError, WouldBlock
 from fabricio.frames import CLOSE, ERROR
 from fabricio.waiting import Once
 
@@ -62,10 +62,22 @@ class Outbox:
         """Take the stream whose frames are to be sent."""
         self._stream = stream
 
-    @property
-    def waiting_count(self) -> int:
-        """Messages that wait for the peer's window."""
-        return len(self._sending)
+    def check_room(self) -> None:
+        """Refuse another message while as many wait for the peer's window as may.
+
+        Raises: WouldBlock.
+        """
+        options = self._engine.options
+        if len(self._sending) >= options.max_queued_messages:
+            raise WouldBlock(
+                f"max_queued_messages={options.max_queued_messages} messages wait for the peer to "
+                "take some: await those first, or raise max_queued_messages"
+            )
+        if self.stream.queued_bytes >= options.max_queued_bytes:
+            raise WouldBlock(
+                f"max_queued_bytes={options.max_queued_bytes} wait for the peer to take some "
+                "messages: await those first, or raise max_queued_bytes"
+            )
 
     @property
     def last_under_way(self) -> bool:

@@ -7,7 +7,6 @@ import errno
 from typing import TYPE_CHECKING, Final
 
 from fabricio._ffi.check import check
-from fabricio.channel import WAITING_NOTIFICATIONS
 from fabricio.errors import FabricioError, RegionError, WouldBlock
 from fabricio.memory import MemoryRegion, RegionSlice
 from fabricio.pages import PageLayout, PageSide
@@ -150,8 +149,8 @@ class Submitter:
             confirm: whether the transfer is done only when the peer has counted everything.
 
         Raises: RegionError: a page that may not be moved; LocalProtocolError: a notification that
-            cannot be encoded; WouldBlock: too many notifications wait; FabricError: out of
-            memory. Nothing was posted and nothing sent then.
+            cannot be encoded; WouldBlock: too many transfers run, or messages wait; FabricError:
+            out of memory. Nothing was posted and nothing sent then.
         """
         channel = self._channel
         operation = "read" if layout.read else "write"
@@ -160,10 +159,11 @@ class Submitter:
         )
         if layout.count:
             self._check_pages(start, layout)
-        if notify is not NOTHING and channel.outbox.waiting_count >= WAITING_NOTIFICATIONS:
+        limit = self._engine.options.max_transfers
+        if len(channel.transfers) >= limit:
             raise WouldBlock(
-                f"{WAITING_NOTIFICATIONS} notifications wait for the peer to take messages: await "
-                "some of their transfers first"
+                f"max_transfers={limit} transfers of this endpoint run: await some of them first, "
+                "or raise max_transfers"
             )
         if not layout.count:
             # Nothing to wait for: the notification is a message like any other.

@@ -263,7 +263,7 @@ def _counts(fabric: Fabric) -> dict[str, object]:
         "channels": len(channels),
         "dependents": len(engine.dependents),
         "transfers": sum(len(channel.transfers) for channel in channels),
-        "messages to send": sum(outbox.waiting_count for outbox in outboxes),
+        "messages to send": sum(len(outbox._sending) for outbox in outboxes),
         "flushes": sum(len(outbox._flushing) for outbox in outboxes),
         "unread": sum(len(channel.inbox._ready) for channel in channels),
         "receivers": sum(len(channel.inbox._waiters) for channel in channels),

@@ -500,6 +500,21 @@ async def _deregister(
     await other.deregister()
 
 
+@covers("MemoryRegion.revoke")
+async def revoke(world: World, interrupted: Interruption) -> None:
+    region = await world.pair.near.register(memory := bytearray(64))
+    await world.pair.a.send(region.share("rw"))
+    await world.pair.b.recv()
+    await interrupted(region.revoke())
+    await world.pair.a.send(region.share("r"))
+    remote: Any = await world.pair.b.recv()
+    other = await world.pair.far.register(bytearray(64))
+    assert await world.pair.b.read(other, remote) == 64
+    await region.deregister()
+    memory.append(1)
+    await other.deregister()
+
+
 @covers("MemoryRegion.drained")
 async def region_drained(world: World, interrupted: Interruption) -> None:
     region = await world.pair.near.register(memory := bytearray(64))

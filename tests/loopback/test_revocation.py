@@ -107,6 +107,63 @@ async def test_the_peer_cannot_use_it_any_more(pair: Pair) -> None:
     refuses(pair.a, near, remote)
 
 
+async def test_revoked_it_goes_on_here_and_may_be_shared_anew(pair: Pair) -> None:
+    near, far = await pair.register(SIZE), await pair.register_far(SIZE)
+    assert await pair.a.write(near.region, far.remote) == SIZE
+    await far.region.revoke()
+    refuses(pair.a, near, far.remote)
+    assert not far.region.closed
+    assert await pair.b.write(far.region, await shared(pair, near)) == SIZE
+    again = await shared(pair, far)
+    near.array[:] = 9
+    assert await pair.a.write(near.region, again) == SIZE
+    assert (far.array == 9).all()
+    refuses(pair.a, near, far.remote)
+    await far.region.revoke()
+    await far.region.revoke()  # nobody has it
+    refuses(pair.a, near, again)
+    await far.region.deregister()
+    with pytest.raises(RegionError, match="deregistered"):
+        await far.region.revoke()
+    await pair.works()
+
+
+async def shared(pair: Pair, memory: Memory) -> RemoteRegion:
+    """The other side's view of a side's memory, shared anew."""
+    owner, other = (
+        (pair.a, pair.b) if memory.region.engine is pair.near._engine else (pair.b, pair.a)
+    )
+    await owner.send(memory.region.share("rw"))
+    remote = await other.recv()
+    assert isinstance(remote, RemoteRegion)
+    return remote
+
+
+async def test_a_revocation_waits_for_the_peers_transfer(open_pair: OpenPair) -> None:
+    async with open_pair(**SLOW) as pair:
+        near, far = await pair.register(PAGE_BYTES), await pair.register_far(1024 * PAGE_BYTES)
+        transfer = write_all(pair.a, near, far)
+        revoking = [asyncio.create_task(far.region.revoke()) for _ in range(2)]
+        await asyncio.gather(*revoking)
+        assert transfer.done()
+        assert await transfer == 1024 * PAGE_BYTES
+        await far.region.deregister()
+        await pair.works()
+
+
+async def test_a_peer_that_sleeps_keeps_what_is_revoked(open_pair: OpenPair) -> None:
+    async with open_pair(peer_timeout_s=PATIENCE_S) as pair:
+        far = await pair.register_far(SIZE)
+        with asleep(pair.near):
+            with pytest.raises(CompletionError, match="has not let go") as caught:
+                await far.region.revoke()
+            assert not caught.value.quiesced
+        await caught.value.drained()
+        assert not far.region.closed
+        await far.region.deregister()
+        await pair.works()
+
+
 async def test_it_waits_until_the_peers_transfer_is_done(open_pair: OpenPair) -> None:
     async with open_pair(**SLOW) as pair:
         near, far = await pair.register(PAGE_BYTES), await pair.register_far(4096 * PAGE_BYTES)
@@ -330,7 +387,7 @@ async def test_closing_the_fabric_ends_the_wait(open_pair: OpenPair) -> None:
             with suppress(CompletionError):  # it may have waited as long as the Fabric did
                 await deregistering
             await far.region.drained()
-        assert far.region._revocation._timer is None
+        assert far.region._registration._revocation._timer is None
         assert far.region._buffer is None
 
 

@@ -111,20 +111,17 @@ async def test_transfers_do_not_wait_for_the_window(open_pair: OpenPair) -> None
         await pair.works()
 
 
-async def test_notifications_do_not_pile_up(
-    open_pair: OpenPair, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("fabricio.submission.WAITING_NOTIFICATIONS", 50)
-    async with open_pair(**LIMITS) as pair:
+async def test_notifications_do_not_pile_up(open_pair: OpenPair) -> None:
+    async with open_pair(**LIMITS, max_queued_messages=50) as pair:
         source, target = await pair.register(8), await pair.register_far(8)
         sending = start_sending(pair, FITTING)
         await pair.b.flush()
         transfers = [
             pair.a.write(source.region, target.remote, notify=number) for number in range(50)
         ]
-        with pytest.raises(WouldBlock, match="50 notifications wait"):
+        with pytest.raises(WouldBlock, match="max_queued_messages=50 messages wait"):
             pair.a.write(source.region, target.remote, notify=None)
-        with pytest.raises(WouldBlock, match="50 notifications wait"):
+        with pytest.raises(WouldBlock, match="max_queued_messages=50 messages wait"):
             pair.a.write(source.region[:0], target.remote, notify=None)
         assert await pair.a.write(source.region, target.remote) == 8
         for _ in range(FITTING):

@@ -32,7 +32,7 @@ LAYERS = (
     ("topology", "placement"),
     ("messages", "events", "control", "outgoing", "incoming", "replay", "handshake"),
     ("proofs", "authentication"),
-    ("engine", "transfer", "revocation", "memory", "remote"),
+    ("engine", "transfer", "revocation", "registration", "memory", "remote"),
     ("inbox", "outbox", "sharing", "parting", "channel"),
     ("submission", "endpoint"),
     ("introduction", "refusals", "acceptor", "connector", "rendezvous", "listener"),
