@@ -294,7 +294,14 @@ static void peer_stop(struct fab_worker *worker, struct fab_peer *peer,
 	peer_orphan_list(worker, &peer->settling, error);
 	if (fab_link_listed(&peer->ready))
 		fab_list_remove(&peer->ready);
-	peer->deadline_ns = worker->now_ns + worker->options.peer_timeout_ns;
+	/* Who was silent before is not waited for as long again. */
+	peer->deadline_ns = peer->heard_ns + worker->options.peer_timeout_ns;
+	if (peer->deadline_ns < worker->now_ns + FAB_GRACE_NS)
+		peer->deadline_ns = worker->now_ns + FAB_GRACE_NS;
+	if (peer->deadline_ns >
+	    worker->now_ns + worker->options.peer_timeout_ns)
+		peer->deadline_ns =
+			worker->now_ns + worker->options.peer_timeout_ns;
 }
 
 static void peer_end(struct fab_worker *worker, struct fab_peer *peer,
