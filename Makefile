@@ -10,6 +10,8 @@ SHELL := /bin/bash
 PYTHON ?= python3
 SAN ?=
 DEMO ?=
+MINUTES ?= 20
+SOAK ?=
 comma := ,
 
 # .venv holds absolute paths, so a moved or copied tree sets itself up anew.
@@ -30,11 +32,11 @@ NATIVE_SANITIZERS := $(or $(SAN),address$(comma)undefined thread)
 PY_DIRS := $(wildcard fabricio tests examples benchmarks scripts typings)
 C_FILES = $(shell find fabricio tests benchmarks -name '*.[ch]' 2>/dev/null)
 
-.PHONY: help setup build fmt lint test test-fast test-native docs bench check demo clean
+.PHONY: help setup build fmt lint test test-fast test-native soak docs bench check demo clean
 
 help:
-	@echo "make demo | test | test-fast | test-native | lint | fmt | docs | bench | check |" \
-		"build | setup | clean"
+	@echo "make demo | test | test-fast | test-native | soak | lint | fmt | docs | bench |" \
+		"check | build | setup | clean"
 
 # --- set-up -----------------------------------------------------------------------------------
 
@@ -102,6 +104,9 @@ test-native: build
 		echo "C tests, -fsanitize=$$san"; \
 		meson test -C $$dir --no-rebuild --print-errorlogs $${wrapper:+"$$wrapper"} || exit 1; \
 	done
+
+soak: build
+	@$(RUN) $(BIN)/python -m tests.soak --minutes $(MINUTES) $(SOAK)
 
 # --- demo, benchmarks -------------------------------------------------------------------------
 
