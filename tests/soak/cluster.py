@@ -41,6 +41,8 @@ class Process:
     Attributes:
         answers: its latest answer to each question, by the name of the event.
         stopped: whether it is now.
+        killed: whether it was.
+        ended: whether it has said that it ends well.
     """
 
     process: asyncio.subprocess.Process
@@ -49,6 +51,7 @@ class Process:
     answers: dict[str, asyncio.Future[dict[str, Any]]] = field(default_factory=dict)
     stopped: bool = False
     killed: bool = False
+    ended: bool = False
     reader: asyncio.Task[None] | None = None
 
     def tell(self, **command: object) -> None:
@@ -98,6 +101,7 @@ class Cluster:
         self._pids.append(process.pid)
         worker = Process(process, capacity)
         worker.reader = asyncio.create_task(self._read(worker))
+        worker.reader.add_done_callback(self._reader_ended)
         self.processes.append(worker)
         return worker
 
@@ -152,20 +156,25 @@ class Cluster:
             harm.ended_s = time.monotonic()
         self.counts["processes stopped"] += 1
 
-    async def is_whole(self) -> bool:
-        """Whether all peers are there, each connected to each, and no memory is being let go."""
+    async def what_is_missing(self) -> list[str]:
+        """Say which peers are not there, or not connected to every other."""
         members = self.living()
-        if any(not member.present for member in members):
-            return False
-        if any(member.party.left_s and not member.over for member in self.members.values()):
-            return False
+        found = [f"peer {member.tag} has not joined" for member in members if not member.present]
+        found += [
+            f"peer {member.tag} has not left"
+            for member in self.members.values()
+            if member.party.left_s is not None and not member.over
+        ]
         for worker in self.processes:
-            status = await worker.ask("status", "status")
-            if status["releases"] > worker.capacity * len(members):
-                return False
-            if any(count != len(members) - 1 for count in status["links"].values()):
-                return False
-        return True
+            if worker.process.returncode is not None:
+                continue  # its reader says so
+            links = (await worker.ask("status", "status"))["links"]
+            found += [
+                f"peer {tag} has {count} connections, not {len(members) - 1}"
+                for tag, count in links.items()
+                if count != len(members) - 1
+            ]
+        return found
 
     async def end(self, limit_s: float) -> None:
         """Have all processes close everything and end well."""
@@ -174,24 +183,20 @@ class Cluster:
                 member.party.left_s = time.monotonic()
         for worker in self.processes:
             worker.tell(op="end")
+        readers = [worker.reader for worker in self.processes if worker.reader is not None]
+        await asyncio.wait(readers, timeout=limit_s)
         for worker in self.processes:
-            try:
-                async with asyncio.timeout(limit_s):
-                    status = await worker.process.wait()
-                    assert worker.reader is not None
-                    await worker.reader
-            except TimeoutError:
+            if worker.process.returncode is None:
                 self.trouble(f"process {worker.process.pid} did not end within {limit_s:.0f} s")
-                continue
-            if status:
-                self.trouble(f"process {worker.process.pid} ended with status {status}")
 
     async def sweep(self) -> None:
         """End what still runs and remove what killed processes have left in /dev/shm."""
         for worker in self.processes:
             if worker.process.returncode is None:
                 worker.process.kill()
-            await worker.process.wait()
+        async with asyncio.timeout(_ASK_LIMIT_S):
+            for worker in self.processes:
+                await worker.process.wait()
         for path in self.shm_files():
             path.unlink(missing_ok=True)
 
@@ -208,13 +213,15 @@ class Cluster:
         while line := await worker.process.stdout.readline():
             with suppress(json.JSONDecodeError):  # the last line of a killed process
                 self._take(worker, json.loads(line))
-        if not worker.killed:
-            await worker.process.wait()
-            if worker.process.returncode:
-                self.trouble(
-                    f"process {worker.process.pid} died with {worker.process.returncode}; "
-                    "its errors are above"
-                )
+        status = await worker.process.wait()
+        if not worker.killed and (status or not worker.ended):
+            self.trouble(
+                f"process {worker.process.pid} ended with status {status}; its errors are above"
+            )
+
+    def _reader_ended(self, reader: asyncio.Task[None]) -> None:
+        if not reader.cancelled() and (error := reader.exception()) is not None:
+            self.trouble(f"a process wrote what cannot be understood: {error!r}")
 
     def _take(self, worker: Process, event: dict[str, Any]) -> None:
         match event:
@@ -226,6 +233,7 @@ class Cluster:
                 self.members[tag].over = True
             case {"event": "ended", "counts": counts}:
                 self.counts.update(counts)
+                worker.ended = True
             case {"event": name}:
                 if not worker.answers[name].done():
                     worker.answers[name].set_result(event)

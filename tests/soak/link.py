@@ -43,7 +43,7 @@ LONG_NOTE_EVERY = 20
 UNTOUCHED, RELEASED = 0xEE, 0x77
 
 ROUND_LIMIT_S = 30.0
-QUIET_LIMIT_S = 45.0  # of memory that a stopped peer may write to: a stop is much shorter
+QUIET_LIMIT_S = 45.0  # a stop is much shorter
 RELEASED_COUNT = 64
 
 
@@ -61,7 +61,9 @@ class Shared:
         report: told of what is wrong that ends no connection.
         gate: bounds the rounds that run at once.
         counts: what was done.
+        outlives_fabric: whether memory may have to be kept when the Fabric has gone.
         releases: memory that is being let go.
+        kept: memory that a peer may still write into, since it fell silent.
         released: memory that has been: nothing may write to it any more.
     """
 
@@ -69,8 +71,10 @@ class Shared:
     pause_s: float
     report: Callable[[Exception], None]
     gate: asyncio.Semaphore
+    outlives_fabric: bool
     counts: Counter[str] = field(default_factory=Counter)
     releases: set[asyncio.Task[None]] = field(default_factory=set)
+    kept: set[asyncio.Task[None]] = field(default_factory=set)
     released: deque[Bytes] = field(default_factory=deque)
 
     def release(self, memory: Bytes, region: MemoryRegion) -> None:
@@ -80,28 +84,56 @@ class Shared:
         task.add_done_callback(self.releases.discard)
 
     async def _release(self, memory: Bytes, region: MemoryRegion) -> None:
-        held: CompletionError | None = None
         try:
             async with asyncio.timeout(QUIET_LIMIT_S):
-                try:
-                    await region.deregister()
-                except CompletionError as error:
-                    if error.quiesced:
-                        raise
-                    held = error
-                    self.counts["regions held for a peer"] += 1
-                    await error.drained()
+                await region.deregister()
+        except CompletionError as error:
+            if error.quiesced:
+                self.report(error)
+                return
+            self.counts["regions kept for a silent peer"] += 1
+            task = asyncio.get_running_loop().create_task(self._keep(memory, error))
+            self.kept.add(task)
+            task.add_done_callback(self.kept.discard)
         except TimeoutError:
-            self.report(Wrong(f"memory not quiet after {QUIET_LIMIT_S:.0f} s: {held or region!r}"))
-            return
-        except Exception as error:
+            text = f"memory is not quiet after {QUIET_LIMIT_S:.0f} s: {region!r}"
+            self.report(Wrong(text))
+        except Exception as error:  # (whatever it is, the run must hear of it)
             self.report(error)
-            return
-        self.counts["regions deregistered"] += 1
+        else:
+            self._let_go(memory)
+
+    async def _keep(self, memory: Bytes, error: CompletionError) -> None:
+        """Wait for as long as it takes: on tcp until the Fabric is closed."""
+        try:
+            await error.drained()
+        except Exception as failure:
+            self.report(failure)
+        else:
+            self._let_go(memory)
+
+    def _let_go(self, memory: Bytes) -> None:
+        self.counts["regions let go"] += 1
         memory[:] = RELEASED
         self.released.append(memory)
         if len(self.released) > RELEASED_COUNT:
             self.check_released()
+
+    async def finish(self, limit_s: float) -> None:
+        """Wait until all memory is let go, and look at what was written to it since.
+
+        Call it once all Fabrics of the process are closed. On shm the memory is kept for as long
+        as the other process is there, so that this is not waited for.
+        """
+        while self.releases:
+            await asyncio.wait(self.releases)
+        for task in self.kept if self.outlives_fabric else ():
+            task.cancel()
+        if self.kept:
+            _, waiting = await asyncio.wait(self.kept, timeout=limit_s)
+            if waiting:
+                self.report(Wrong(f"{len(waiting)} regions are kept though the Fabric is closed"))
+        self.check_released(0)
 
     def check_released(self, left: int = RELEASED_COUNT) -> None:
         """See that nobody has written to the oldest released memory; keep `left` of it."""

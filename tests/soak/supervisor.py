@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import math
 import time
+import traceback
 from random import Random
 from typing import TYPE_CHECKING, Any
 
@@ -29,6 +30,7 @@ MEAN_CALM_S = 1.5
 ACTS_PER_TURN = (2, 5)
 WHOLE_LIMIT_S = 90.0
 END_LIMIT_S = 60.0
+OVERTIME_S = 200.0  # of a run in all
 POLL_S = 0.25
 
 WARM_UP = 0.2  # of the time, but at least
@@ -72,27 +74,31 @@ class Soak:
         if self._length_s < 2 * MIN_WARM_UP_S:
             warm_s = math.inf  # too short a run to tell of growth
         try:
-            survivor = await cluster.start(1)
-            places = self._places()
-            for capacity in places:
-                await cluster.start(capacity)
-            await self._fill(places)
-            while time.monotonic() < began_s + self._length_s and not cluster.troubles:
-                await self._turn(survivor)
+            async with asyncio.timeout(self._length_s + OVERTIME_S):
+                survivor = await cluster.start(1)
+                places = self._places()
+                for capacity in places:
+                    await cluster.start(capacity)
                 await self._fill(places)
-                if time.monotonic() >= warm_s:
-                    held = (await survivor.ask("sample", "sample"))["held"]
-                    self._samples.add({**held, "files in /dev/shm": len(cluster.shm_files())})
-                self._turns += 1
-            await cluster.end(END_LIMIT_S)
-        except TimeoutError as error:
-            cluster.trouble(str(error) or "a process did not answer in time")
+                while time.monotonic() < began_s + self._length_s and not cluster.troubles:
+                    await self._turn(survivor)
+                    await self._fill(places)
+                    if time.monotonic() >= warm_s:
+                        await self._sample(survivor)
+                    self._turns += 1
+                await cluster.end(END_LIMIT_S)
+        except TimeoutError:
+            cluster.trouble(f"something took too long:\n{traceback.format_exc()}")
         finally:
             for stop in list(self._stops):
                 stop.cancel()
             await asyncio.gather(*self._stops, return_exceptions=True)
             await cluster.sweep()
         self._sum_up()
+
+    async def _sample(self, survivor: Process) -> None:
+        held = (await survivor.ask("sample", "sample"))["held"]
+        self._samples.add({**held, "files in /dev/shm": len(self._cluster.shm_files())})
 
     def _places(self) -> list[int]:
         """How many peers each process has, beside the survivor."""
@@ -127,10 +133,7 @@ class Soak:
             stop.add_done_callback(self._stops.discard)
 
     async def _fill(self, places: list[int]) -> None:
-        """Have all peers there again, and all connected.
-
-        Raises: TimeoutError: they do not get there.
-        """
+        """Have all peers there again, and all connected."""
         cluster = self._cluster
         missing = list(places)
         for worker in cluster.processes[1:]:
@@ -144,12 +147,11 @@ class Soak:
             await asyncio.wait(self._stops)
         try:
             async with asyncio.timeout(WHOLE_LIMIT_S):
-                while not cluster.troubles and not await cluster.is_whole():  # noqa: ASYNC110
+                while not cluster.troubles and await cluster.what_is_missing():  # noqa: ASYNC110
                     await asyncio.sleep(POLL_S)
         except TimeoutError:
-            raise TimeoutError(
-                f"after {WHOLE_LIMIT_S:.0f} s not every peer is connected to every other"
-            ) from None
+            for text in await cluster.what_is_missing():
+                cluster.trouble(f"after {WHOLE_LIMIT_S:.0f} s {text}")
 
     def _sum_up(self) -> None:
         self.failures += self._cluster.troubles

@@ -8,7 +8,7 @@ output. A peer is a Fabric that is connected to all others; its tag is the super
                                           keeps it connected to those, until they are gone
     {"op": "gone", "tag": t}              that peer is none any more
     {"op": "leave", "tag": t}             closes the peer as it is: {"event": "left", "tag": t}
-    {"op": "status"}                      {"event": "status", "links": {t: n}, "releases": n}
+    {"op": "status"}                      {"event": "status", "links": {t: n}}
     {"op": "sample"}                      {"event": "sample", "held": {what: how much}}
     {"op": "end"}                         closes all and ends: {"event": "ended", "counts": {...}}
 
@@ -40,6 +40,7 @@ PR_SET_PDEATHSIG = 1
 CONNECTS_AT_ONCE = 8
 ROUNDS_AT_ONCE = 32
 RETRY_S = 0.2
+END_LIMIT_S = 20.0
 
 
 def say(event: str, **content: object) -> None:
@@ -148,6 +149,7 @@ class Worker:
             pause_s=settings["pause_s"],
             report=self._report,
             gate=asyncio.Semaphore(ROUNDS_AT_ONCE),
+            outlives_fabric=self._fabric_settings["provider"] == "shm",
         )
 
     async def run(self) -> None:
@@ -162,9 +164,7 @@ class Worker:
                 break
             self._obey(command)
         await asyncio.gather(*self._tasks, *(self._leave(tag) for tag in list(self._peers)))
-        while self._shared.releases:
-            await asyncio.wait(self._shared.releases)
-        self._shared.check_released(0)
+        await self._shared.finish(END_LIMIT_S)
         say("ended", counts=dict(self._shared.counts))
 
     def _obey(self, command: dict[str, Any]) -> None:
@@ -184,7 +184,7 @@ class Worker:
                     tag: sum(link.met.is_set() for link in peer.links)
                     for tag, peer in self._peers.items()
                 }
-                say("status", links=links, releases=len(self._shared.releases))
+                say("status", links=links)
             case {"op": "sample"}:
                 say("sample", held=self._sample())
             case _:
@@ -215,6 +215,7 @@ class Worker:
                 "descriptors": len(os.listdir("/proc/self/fd")),
                 "threads": len(os.listdir("/proc/self/task")),
                 "objects of Python": len(gc.get_objects()),
+                "regions kept for silent peers": len(self._shared.kept),
             }
         )
         for peer in self._peers.values():
