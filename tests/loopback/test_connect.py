@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import secrets
+from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -150,6 +151,19 @@ async def test_many_connections_between_the_same_two(options: dict[str, Any]) ->
                 for number, other in zip(numbers, others, strict=True)
             )
         )
+
+
+async def test_64_clients_at_once(options: dict[str, Any]) -> None:
+    async with AsyncExitStack() as stack:
+        server = await stack.enter_async_context(Fabric(**options))
+        listener = await stack.enter_async_context(server.listen())
+        opened = (stack.enter_async_context(Fabric(**options)) for _ in range(64))
+        clients = await asyncio.gather(*opened)
+        connecting = [asyncio.create_task(client.connect(server.address)) for client in clients]
+        ends = [await listener.accept() for _ in clients]
+        await asyncio.gather(*(end.send(number) for number, end in enumerate(ends)))
+        received = [await (await task).recv() for task in connecting]
+        assert sorted(received, key=repr) == sorted(range(64), key=repr)
 
 
 async def test_a_fabric_connects_to_itself(options: dict[str, Any]) -> None:
