@@ -152,6 +152,7 @@ void fab_peer_open(struct fab_worker *worker, struct fab_peer_spec *spec)
 		peer->path = spec->path;
 		peer->path_count = spec->path_count;
 		peer->severed = 0;
+		peer->paths_down = 0;
 		peer->cookie = spec->cookie;
 		peer->remote_cookie = 0;
 		peer->remote_slot = FAB_NO_PEER;
@@ -480,12 +481,16 @@ void fab_peer_hear_beat(struct fab_worker *worker, struct fab_peer *peer,
 			       "a message of the peer's got lost");
 }
 
-int fab_peer_hear_paths(struct fab_worker *worker, const struct fab_peer *peer,
+int fab_peer_hear_paths(struct fab_worker *worker, struct fab_peer *peer,
 			const struct fab_paths *paths)
 {
 	if (!paths->down ||
 	    paths->down & ~(UINT64_MAX >> (64 - peer->path_count)))
 		return -EPROTO;
+	/* So that a peer cannot make the loop's queue grow. */
+	if (!(paths->down & ~peer->paths_down))
+		return 0;
+	peer->paths_down |= paths->down;
 	fab_worker_report(worker, FAB_PATHS_DOWN, peer->route, paths->down,
 			  NULL);
 	return 0;

@@ -63,8 +63,9 @@ struct fab_peer {
 	uint32_t route; /* how the loop calls it */
 	uint32_t path;  /* of the route, which this is */
 	uint32_t path_count;
-	uint32_t severed; /* broken as a path alone */
-	uint32_t turn;    /* lane that goes first */
+	uint32_t severed;    /* broken as a path alone */
+	uint64_t paths_down; /* bit mask: those that it has told of here */
+	uint32_t turn;       /* lane that goes first */
 	uint64_t down; /* bit mask: lanes by which it is not reached any more */
 	uint32_t remote_slot;
 	uint32_t state;
@@ -100,7 +101,7 @@ void fab_peer_hear_beat(struct fab_worker *worker, struct fab_peer *peer,
 			const struct fab_beat *beat);
 
 /* The peer has lost paths: the loop shall hear. 0, or -EPROTO. [worker] */
-int fab_peer_hear_paths(struct fab_worker *worker, const struct fab_peer *peer,
+int fab_peer_hear_paths(struct fab_worker *worker, struct fab_peer *peer,
 			const struct fab_paths *paths);
 
 /* Memory is out: break the peer with its next turn, and not at once, since the
