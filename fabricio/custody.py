@@ -9,17 +9,12 @@ process, which copies into our memory by itself (process_vm_writev(2)).
 from __future__ import annotations
 
 import os
-import re
 import select
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     import asyncio
     from collections.abc import Callable
-
-    from fabricio.address import Address
-
-_SHM_NAME = re.compile(rb"fi_shm://(\d+)")
 
 # Objects that outlive their Fabric, since a process lives on that may write into their memory.
 _kept: set[Custody] = set()
@@ -71,13 +66,6 @@ class Custody:
         _kept.discard(self)
         self._kept = None
         self._on_end()
-
-
-def process_of(address: Address) -> int | None:
-    """Return the id of the process behind an address of shm, if it is another one of this host."""
-    match = _SHM_NAME.match(address.lanes[0]) if address.provider == "shm" else None
-    process = int(match[1]) if match else None
-    return None if process == os.getpid() else process
 
 
 def _is_readable(descriptor: int) -> bool:

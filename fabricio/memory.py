@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Literal, Self
 
 from fabricio.buffers import describe
-from fabricio.custody import Custody, process_of
+from fabricio.custody import Custody
 from fabricio.descriptor import READ, WRITE
 from fabricio.errors import (
     CompletionError,
@@ -18,6 +18,7 @@ from fabricio.errors import (
 )
 from fabricio.placement import workers_for_node
 from fabricio.registration import Registration
+from fabricio.shm import process_of
 from fabricio.waiting import Once
 
 if TYPE_CHECKING:

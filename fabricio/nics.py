@@ -11,6 +11,7 @@ from fabricio._ffi import native
 from fabricio._ffi.listing import read_rows
 from fabricio.errors import FabricError, NoProviderError, OptionsError
 from fabricio.hardware import Nic, PciAddress, is_host_only
+from fabricio.shm import shortage
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -19,9 +20,6 @@ if TYPE_CHECKING:
 
 PROVIDER_VARIABLE = "FABRICIO_PROVIDER"
 # As `Fabric` tries them where nobody names one, and the layer that old libfabrics need.
-# Room that one endpoint of shm takes at most; libfabric 2.5 wants that once a core to be free.
-SHM_FILE_BYTES = 13_438_368
-
 _AUTOMATIC = ("efa", "verbs", "tcp")
 _LAYERED = ("verbs", "tcp")
 _LAYER = ";ofi_rxm"
@@ -50,29 +48,11 @@ def list_nics(provider: str | None = None) -> tuple[Nic, ...]:
         if found:
             ways_out = default_routes()
             return tuple(sorted(found, key=lambda nic: nic.domain not in ways_out))
+    missing = shortage() if asked == "shm" else ""
     what = f"provider {asked!r} offers no" if asked else f"none of {', '.join(_AUTOMATIC)} offers a"
     raise NoProviderError(
-        f"{what} NIC here that fabricio can open{_shortage(asked)}; run `fabricio info` to see "
+        f"{what} NIC here that fabricio can open{missing}; run `fabricio info` to see "
         f"what libfabric offers, and choose with provider= or {PROVIDER_VARIABLE}"
-    )
-
-
-def _shortage(provider: str | None) -> str:
-    """Say what room shm needs, where there is none: libfabric offers it only if there is."""
-    if provider != "shm":
-        return ""
-    try:
-        room = os.statvfs("/dev/shm")
-    except OSError as error:
-        return f": /dev/shm cannot be used ({error.strerror})"
-    free = room.f_bavail * room.f_frsize
-    need = SHM_FILE_BYTES * (os.cpu_count() or 1)
-    if free >= need:
-        return ""
-    return (
-        f": libfabric wants {need / 1e6:.1f} MB of /dev/shm to be free on a machine with as many "
-        f"cores, and {free / 1e6:.1f} MB are. Make it larger (docker run --shm-size, or an "
-        "emptyDir of medium Memory), or remove the files that killed processes left there"
     )
 
 

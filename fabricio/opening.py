@@ -13,6 +13,7 @@ from fabricio.engine import Engine
 from fabricio.errors import FabricError, FabricioError, NoProviderError
 from fabricio.nics import PROVIDER_VARIABLE, provider_names
 from fabricio.placement import WorkerPlan, plan_workers
+from fabricio.shm import remove_leftovers
 from fabricio.topology import Topology
 
 if TYPE_CHECKING:
@@ -64,6 +65,8 @@ def plan(options: FabricOptions, provider: str) -> tuple[WorkerPlan, ...]:
     Raises: as `Topology.discover` and `plan_workers`.
     Thread: any, but not the event loop.
     """
+    if provider == "shm":
+        remove_leftovers()
     topology = Topology.discover(provider)
     nics = options.nics
     if nics is None and options.source is not None:

@@ -7,8 +7,7 @@ import subprocess
 import sys
 import weakref
 
-from fabricio.address import Address
-from fabricio.custody import Custody, process_of
+from fabricio.custody import Custody
 
 
 def start(code: str) -> subprocess.Popen[bytes]:
@@ -46,13 +45,3 @@ async def test_a_process_that_has_ended_keeps_nothing() -> None:
         Custody(asyncio.get_running_loop(), process.pid, Kept(), lambda: ended.append(True))
         process.wait()
     assert ended == [True, True]
-
-
-def test_processes_are_known_by_addresses_of_shm_alone() -> None:
-    def address(provider: str, lane: bytes) -> Address:
-        return Address(provider, bytes(16), (lane,))
-
-    assert process_of(address("shm", b"fi_shm://4711:0:0\0")) == 4711
-    assert process_of(address("tcp", b"fi_shm://4711:0:0\0")) is None
-    assert process_of(address("shm", b"my own name\0")) is None
-    assert process_of(address("shm", f"fi_shm://{os.getpid()}:0:1".encode())) is None

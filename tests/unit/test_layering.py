@@ -27,6 +27,7 @@ LAYERS = (
         "codec",
         "descriptor",
         "custody",
+        "shm",
     ),
     ("completion", "grouping", "hwloc_xml", "nics"),
     ("topology", "placement"),
