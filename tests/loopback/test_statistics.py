@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+from fabricio import Fabric
 
 if TYPE_CHECKING:
-    from fabricio import Fabric
     from tests.loopback.conftest import OpenPair
 
 PAGE = 8192
@@ -47,3 +48,20 @@ async def test_operations_are_not_frames(open_pair: OpenPair) -> None:
         await pair.a.flush()
         assert grown(pair.near, before, "operations_posted") == {"operations_posted": 0}
         assert grown(pair.near, before, "frames_sent")["frames_sent"] >= 6
+
+
+async def test_connecting_within_a_process_counts_nothing_as_broken(
+    open_pair: OpenPair, options: dict[str, Any]
+) -> None:
+    async with open_pair() as pair, pair.far.listen() as listener:
+        for _ in range(20):
+            async with (
+                Fabric(**options) as other,
+                await other.connect(pair.far.address),
+                await listener.accept(),
+            ):
+                pass
+        for fabric in (pair.near, pair.far):
+            statistics = fabric.statistics()
+            assert statistics.malformed_frames == 0
+            assert statistics.stray_completions == 0

@@ -38,9 +38,8 @@ MIN_WARM_UP_S = 60.0
 
 # What the survivor may hold more of in the end, by MAX_GROWTH. The rest is shown only.
 BOUNDED = ("RSS in bytes", "descriptors", "threads", "channels", "files in /dev/shm")
-
-# A process that is killed may leave half a frame in the memory that its peers read from.
-HALF_WRITTEN = ("shm",)
+# Of the statistics of all peers that left or stayed: what no harm to others explains.
+NEVER_COUNTED = ("malformed_frames", "authentication_failures")
 
 
 class Soak:
@@ -163,9 +162,9 @@ class Soak:
                     f"the survivor's {name} grew by {growth.ratio:.1%}: "
                     f"{growth.first:,.0f} to {growth.last:,.0f}"
                 )
-        malformed = self._cluster.counts["fabric: malformed_frames"]
-        if malformed and self._provider not in HALF_WRITTEN:
-            self.failures.append(f"{malformed} malformed frames came")
+        for name in NEVER_COUNTED:
+            if count := self._cluster.counts[f"fabric: {name}"]:
+                self.failures.append(f"{name}: {count:,}, and there should be none")
 
     def print(self, console: Console) -> None:
         """Show what was done, what was explained, how the survivor fared, and what was wrong."""

@@ -473,10 +473,10 @@ void fab_lane_speak(struct fab_lane *lane,
 		    const struct fab_lane_address *address)
 {
 	/* To somebody it does not know, the provider sends its name instead,
-	 * and says -FI_EAGAIN; else a frame goes that is too short to be one,
-	 * and is dropped. */
-	(void) fi_send(lane->ep, lane->frames, 1, lane->frames_desc,
-		       address->address, NULL);
+	 * and says -FI_EAGAIN; else an empty frame goes, which is dropped. */
+	lane->word.kind = FAB_OP_WORD;
+	(void) fi_send(lane->ep, lane->frames, 0, lane->frames_desc,
+		       address->address, &lane->word);
 }
 
 void fab_lane_purge(struct fab_lane *lane, int all)
