@@ -19,7 +19,7 @@ class Kept:
 
 
 async def test_it_is_kept_until_the_process_ends() -> None:
-    process = start("input()")
+    process = await asyncio.to_thread(start, "input()")
     ended = asyncio.Event()
     kept = Kept()
     seen = weakref.ref(kept)
@@ -36,7 +36,7 @@ async def test_it_is_kept_until_the_process_ends() -> None:
 
 
 async def test_a_process_that_has_ended_keeps_nothing() -> None:
-    process = start("")
+    process = await asyncio.to_thread(start, "")
     assert process.stdin is not None
     process.stdin.close()
     os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)  # noqa: ASYNC222  (at once)
