@@ -145,6 +145,7 @@ class CompletionReader:
             lib.FAB_TRANSFER_ARRIVED: self._tell_arrived,
             lib.FAB_LANE_FAILED: self._tell_lane_failed,
             lib.FAB_PATH_FAILED: self._tell_path_failed,
+            lib.FAB_CONNECTIONS_ENDED: self._tell_token_last,
         }
         self.on_hello: Callable[[bytes], None] = _drop_hello
 

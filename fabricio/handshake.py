@@ -34,7 +34,7 @@ from fabricio.options import (
 from fabricio.secret import MAX_SECRET_COUNT
 
 MAGIC = "fabricio"
-PROTOCOL_VERSION = 3
+PROTOCOL_VERSION = 4
 ATTEMPT_BYTES = 16
 NONCE_BYTES = 32
 HINT_BYTES = 8

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import errno
-from functools import partial
 from typing import TYPE_CHECKING, Literal, Self
 
 from fabricio.buffers import describe
-from fabricio.custody import Custody
 from fabricio.descriptor import READ, WRITE
 from fabricio.errors import (
     CompletionError,
@@ -18,7 +16,6 @@ from fabricio.errors import (
 )
 from fabricio.placement import workers_for_node
 from fabricio.registration import Registration
-from fabricio.shm import process_of
 from fabricio.waiting import Once
 
 if TYPE_CHECKING:
@@ -138,10 +135,9 @@ class MemoryRegion:
         self._closed = Once(engine.loop)
         self._drained = Once(engine.loop)
         self._calm = Once(engine.loop)  # happens when no peer may write into it any more
-        self._writers: dict[Address, PeerLostError] = {}  # silent, and not known to have ended
         self.workers = _workers(engine, buffer.address, spread=spread)
         self._registration = Registration(engine, buffer, access, self.workers, self._check)
-        self._revoked: set[Registration] = set()  # earlier ones, not closed or overdue
+        self._revoked: set[Registration] = set()  # earlier ones, not closed, or still written
         engine.dependents.add(self)
         engine.region_count += 1
 
@@ -321,31 +317,24 @@ class MemoryRegion:
     async def drained(self) -> None:
         """Wait until the region is deregistered, and nobody can touch its memory any more.
 
-        Where a peer has fallen silent that could write into it, that is when the Fabric is closed,
-        or, on shm, when the peer's process has ended.
+        Where a peer has fallen silent that could write into it, that is when its connections have
+        ended, which are cut off, or, on shm, when its process has.
 
         Cancellation: the memory stays exported as before.
         """
         await self._drained.happens()
 
-    def lose_writer(self, loss: PeerLostError, address: Address) -> None:
+    def lose_writer(self, loss: PeerLostError, address: Address, holder: Holder) -> None:
         """Take the news that a peer which may write into it has fallen silent.
 
         Args:
             loss: says so.
             address: the peer's.
+            holder: the channel that led there.
         """
-        engine = self.engine
-        last = engine.attributes.writes_last
-        process = process_of(address)
-        if last == "region" or address in self._writers or self._buffer is None:
-            return
-        if last == "process" and process is None:
-            return  # a Fabric of this process: it has stopped as this one would
-        self._writers[address] = loss
-        if process is not None:
-            # Outlives the Fabric as well.
-            Custody(engine.loop, process, self._buffer, partial(self._writer_ended, address))
+        for registration in self._registrations():
+            if holder in registration.holders and self._buffer is not None:
+                registration.silent_writers.add(loss, address, self._buffer)
 
     def engine_failed(self, cause: Exception) -> None:
         """Wait no longer: the engine answers no more. The memory is let go when it is closed."""
@@ -361,8 +350,6 @@ class MemoryRegion:
             registration.engine_closed()
         self._buffer = None
         if not self.engine.loop.is_closed():
-            if self.engine.attributes.writes_last == "connection":
-                self._writers.clear()
             self._check()
             self._closed.set()
 
@@ -376,13 +363,13 @@ class MemoryRegion:
 
     @property
     def _may_be_written(self) -> bool:
-        if self.engine.attributes.writes_last == "region":
-            return False
-        return bool(self._writers) or any(each.overdue for each in self._registrations())
+        return any(each.may_be_written for each in self._registrations())
 
     def _check(self) -> None:
         """Look what of it is over; called when that may have changed."""
-        self._revoked = {each for each in self._revoked if not each.closed.happened or each.overdue}
+        self._revoked = {
+            each for each in self._revoked if not each.closed.happened or each.may_be_written
+        }
         if not self._may_be_written:
             self._calm.set()
         if not self._closing or not all(each.closed.happened for each in self._registrations()):
@@ -402,7 +389,8 @@ class MemoryRegion:
             return None
         if self._calm.happened:
             self._calm = Once(self.engine.loop)
-        if not self._writers:
+        silent = [each.silent_writers for each in self._registrations() if each.silent_writers]
+        if not silent:
             late = CompletionError(
                 f"a peer that can write into this region of {self.length_bytes} bytes has not let "
                 f"go of it within peer_timeout_s={self.engine.options.peer_timeout_s}: its key is "
@@ -416,8 +404,8 @@ class MemoryRegion:
             )
             late._drain = self._calm.happens
             return late
-        count = len(self._writers)
-        address, loss = next(iter(self._writers.items()))
+        count = sum(map(len, silent))
+        address, loss = silent[0].first()
         error = PeerLostError(
             f"{count} {'peer' if count == 1 else 'peers'} that could write into this region of "
             f"{self.length_bytes} bytes fell silent: its key is closed, but what was begun may "
@@ -432,10 +420,6 @@ class MemoryRegion:
         error.peer, error.since = address, loss.since
         error._drain = self._calm.happens
         return error
-
-    def _writer_ended(self, address: Address) -> None:
-        self._writers.pop(address, None)
-        self._check()
 
 
 def slice_bounds(key: slice, length_bytes: int) -> tuple[int, int]:

@@ -7,6 +7,7 @@ import weakref
 from typing import TYPE_CHECKING
 
 from fabricio._ffi.check import check
+from fabricio.custody import SilentWriters
 from fabricio.descriptor import Descriptor
 from fabricio.errors import FabricioError
 from fabricio.revocation import Revocation
@@ -30,6 +31,7 @@ class Registration:
         opened: happens when the engine has registered it, or cannot.
         closed: happens when the engine has closed it, or never will.
         holders: channels that a message with its descriptor was made for.
+        silent_writers: peers that fell silent, and may still write into it.
 
     Thread: event loop only.   Source: fi_mr(3).
     """
@@ -49,7 +51,8 @@ class Registration:
             buffer: the memory, which must stay until `closed`.
             access: bits of the access that peers may get.
             workers: bit mask of the workers that register it.
-            on_change: called when it was closed, and when the last holder has let go too late.
+            on_change: called when it was closed, and when a peer that could still write into it
+                after that no longer can.
 
         Raises: FabricError: out of memory.
         """
@@ -62,6 +65,7 @@ class Registration:
         self.opened = Once(engine.loop)
         self.closed = Once(engine.loop)
         self.holders: weakref.WeakSet[Holder] = weakref.WeakSet()
+        self.silent_writers = SilentWriters(engine, workers, on_change)
         self._token = engine.reader.expect(self._on_completion)
         out = engine.ffi.new("struct fab_region **")
         rc = engine.lib.fab_region_register(
@@ -80,9 +84,11 @@ class Registration:
         self.handle: Region = out[0]
 
     @property
-    def overdue(self) -> bool:
-        """Whether a peer that may write has not let go of it in time, nor since."""
-        return self._writable and self._revocation.overdue
+    def may_be_written(self) -> bool:
+        """Whether a peer may write into it though it is closed, or will be."""
+        if self._engine.attributes.writes_last == "region":
+            return False
+        return bool(self.silent_writers) or (self._writable and self._revocation.overdue)
 
     def lend(self, holder: Holder, *, writable: bool) -> None:
         """Remember who gets its descriptor, and whether to write."""
@@ -122,6 +128,7 @@ class Registration:
     def engine_closed(self) -> None:
         """Take the news that it is gone, with the engine."""
         self._revocation.cancel()
+        self.silent_writers.engine_closed()
         if not self._engine.loop.is_closed():
             self.closed.set()
 
@@ -140,6 +147,7 @@ class Registration:
         engine = self._engine
         if completion.kind == engine.lib.FAB_REGION_DEREGISTERED:
             self.closed.set()
+            self.silent_writers.region_closed()
             self._on_change()
         elif completion.kind == engine.lib.FAB_REGION_REGISTERED and not completion.status:
             self.opened.set()

@@ -126,7 +126,7 @@ class Sharing:
         """
         writable, self._writable = self._writable, weakref.WeakSet()
         for region in writable:
-            region.lose_writer(loss, address)
+            region.lose_writer(loss, address, self)
 
     def end(self) -> None:
         """Ask the peer no more: it has ended its transfers, or cannot be asked. Idempotent."""

@@ -32,7 +32,7 @@ class FabricAttributes:
         segments: runs of adjacent pages that one operation may carry.
         inflight_count: operations that a lane may have in flight.
         writes_last: what ends for good the writes of a peer that has fallen silent: closing the
-            "region", the end of the "connection" or that of its "process".
+            "region", after that the end of the "connection", or that of its "process".
         max_operation_bytes: longest RMA operation.
     """
 

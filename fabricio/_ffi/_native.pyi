@@ -395,6 +395,15 @@ class Lib:
         heartbeat_ns: int,
     ) -> int: ...
     def fab_peer_remove(self, engine: Engine, peer: int) -> int: ...
+    def fab_connections_await(
+        self,
+        engine: Engine,
+        worker: int,
+        token: int,
+        addresses: bytes,
+        address_bytes: int,
+        count: int,
+    ) -> int: ...
     def fab_frame_send(
         self,
         engine: Engine,
@@ -453,6 +462,7 @@ class Lib:
     FAB_TRANSFER_ARRIVED: Final[int]
     FAB_LANE_FAILED: Final[int]
     FAB_PATH_FAILED: Final[int]
+    FAB_CONNECTIONS_ENDED: Final[int]
     FAB_NO_PEER: Final[int]
     def fab_error_free(self, error: FabError) -> None: ...
 

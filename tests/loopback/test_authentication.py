@@ -476,12 +476,12 @@ async def test_a_hello_of_the_version_before_is_refused_by_name(
     def older(of: str, body: bytes) -> bytes:
         if of != "hello":
             return body
-        packed: bytes = msgpack.packb(msgpack.unpackb(body) | {"version": 2})
+        packed: bytes = msgpack.packb(msgpack.unpackb(body) | {"version": 3})
         return packed
 
     async with open_meeting(SECRET, SECRET) as meeting:
         interpose(monkeypatch, older)
-        with pytest.raises(RemoteProtocolError, match="protocol version 3 and the peer 2"):
+        with pytest.raises(RemoteProtocolError, match="protocol version 4 and the peer 3"):
             await meeting.near.connect(meeting.far.address)
         assert meeting.refused_as() == {RemoteProtocolError}
 

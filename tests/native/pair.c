@@ -93,14 +93,19 @@ static void side_add(struct side *side, const struct side *other,
 		side->slots[i] = fab_peer_slot(side->engine, side->peer, i);
 }
 
-void pair_connect(struct side *a, struct side *b)
+void pair_connect_beating(struct side *a, struct side *b, uint64_t heartbeat_ns)
 {
 	side_add(a, b, 0x1111);
 	side_add(b, a, 0x2222);
 	CHECK(!fab_peer_attach(a->engine, a->peer, b->slots, b->path_count,
-			       b->cookie, 0));
+			       b->cookie, heartbeat_ns));
 	CHECK(!fab_peer_attach(b->engine, b->peer, a->slots, a->path_count,
-			       a->cookie, 0));
+			       a->cookie, heartbeat_ns));
+}
+
+void pair_connect(struct side *a, struct side *b)
+{
+	pair_connect_beating(a, b, 0);
 }
 
 void pair_open(struct side *a, struct side *b, const char *provider,

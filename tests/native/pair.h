@@ -22,6 +22,8 @@ void side_close(struct side *side);
 
 /* Attach two open engines to each other; or open them and do that. */
 void pair_connect(struct side *a, struct side *b);
+void pair_connect_beating(struct side *a, struct side *b,
+			  uint64_t heartbeat_ns);
 void pair_open(struct side *a, struct side *b, const char *provider,
 	       const struct fab_options *options);
 void pair_close(struct side *a, struct side *b);

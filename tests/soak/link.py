@@ -104,7 +104,7 @@ class Shared:
             self._let_go(memory)
 
     async def _keep(self, memory: Bytes, error: CompletionError) -> None:
-        """Wait for as long as it takes: on tcp until the Fabric is closed."""
+        """Wait for as long as it takes."""
         try:
             await error.drained()
         except Exception as failure:

@@ -471,5 +471,5 @@ def test_no_traceback_shows_a_secret(listening: Secrets) -> None:
 
 def test_the_label_names_the_version(monkeypatch: pytest.MonkeyPatch) -> None:
     before = Root(SECRET).proof(Purpose.HINT)
-    monkeypatch.setattr(proofs, "_LABEL", proofs._LABEL.replace(b"handshake 3", b"handshake 4"))
+    monkeypatch.setattr(proofs, "_LABEL", proofs._LABEL.replace(b"handshake 4", b"handshake 5"))
     assert Root(SECRET).proof(Purpose.HINT) != before

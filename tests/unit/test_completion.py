@@ -26,6 +26,7 @@ KINDS = (
     "TRANSFER_ARRIVED",
     "LANE_FAILED",
     "PATH_FAILED",
+    "CONNECTIONS_ENDED",
 )
 
 

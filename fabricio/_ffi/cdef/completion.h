@@ -17,6 +17,7 @@ enum fab_completion_kind {
 	FAB_LANE_FAILED = 14, /* peer, worker; token: its lane; status, error */
 	FAB_PATH_FAILED =
 		15, /* peer; sequence: its number; status, error. Others are left. */
+	FAB_CONNECTIONS_ENDED = 16, /* token; worker */
 };
 
 enum fab_limits {

@@ -48,8 +48,8 @@ struct fab_options {
 enum fab_writes_last {
 	FAB_WRITES_LAST_REGION =
 		0, /* closing the region: the NIC checks keys */
-	/* The end of the connection, and so of ours at the latest: a write that
-	 * has begun goes on into memory whose region was closed. */
+	/* After that the end of the connection: a write that has begun goes on
+	 * into memory whose region was closed. See fab_connections_await. */
 	FAB_WRITES_LAST_CONNECTION = 1,
 	FAB_WRITES_LAST_PROCESS = 2, /* the peer's end: it writes by itself */
 };

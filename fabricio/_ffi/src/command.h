@@ -23,6 +23,7 @@ enum fab_command_kind {
 				 worker */
 	FAB_COMMAND_CANCEL,   /* object: struct fab_part, the worker's */
 	FAB_COMMAND_RELEASE,  /* object: struct fab_part, the worker's */
+	FAB_COMMAND_WATCH,    /* object: struct fab_watch, to the worker */
 	FAB_COMMAND_STOP,
 };
 

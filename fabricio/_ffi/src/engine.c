@@ -1,5 +1,6 @@
 #include "engine.h"
 
+#include "connections.h"
 #include "frame.h"
 #include "question.h"
 #include "region.h"
@@ -134,6 +135,7 @@ static int engine_construct_worker(struct fab_engine *engine, uint32_t index,
 	fab_list_construct(&worker->ready);
 	fab_list_construct(&worker->regions);
 	fab_list_construct(&worker->strays);
+	fab_list_construct(&worker->watches);
 	fab_queue_construct(&worker->deferred, sizeof(struct fab_completion));
 	fab_queue_construct(&engine->backlogs[index],
 			    sizeof(struct fab_command));
@@ -363,6 +365,9 @@ static void engine_drop_command(const struct fab_command *command)
 	case FAB_COMMAND_TRANSFER:
 	case FAB_COMMAND_REGISTER:
 		free(command->object);
+		break;
+	case FAB_COMMAND_WATCH:
+		fab_watch_free(command->object);
 		break;
 	default:
 		break;

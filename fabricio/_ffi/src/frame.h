@@ -1,7 +1,7 @@
 /* Frames: what goes over fi_send(3), and the buffers it goes through.
  *
  * On the wire a frame is a struct fab_frame_header, little-endian, and a
- * payload. Engine frames (ANNOUNCE to PATHS) have a fixed payload; HELLO and
+ * payload. Engine frames (ANNOUNCE to PLACE) have a fixed payload; HELLO and
  * MESSAGE payloads belong to Python. */
 #ifndef FAB_FRAME_H
 #define FAB_FRAME_H
@@ -24,6 +24,7 @@ enum fab_engine_frame_kind {
 	FAB_FRAME_PROVEN = 20, /* target -> source: it is */
 	FAB_FRAME_BEAT = 21,   /* I live, and have sent you so much */
 	FAB_FRAME_PATHS = 22,  /* I have lost these paths */
+	FAB_FRAME_PLACE = 23,  /* a socket of mine leads to you from here */
 };
 
 struct fab_frame_header {
@@ -77,6 +78,18 @@ struct fab_beat {
 
 struct fab_paths {
 	uint64_t down; /* bit mask */
+};
+
+enum fab_place_family {
+	FAB_PLACE_IP4 = 4,
+	FAB_PLACE_IP6 = 6,
+};
+
+/* One end of a connection. Unused bytes are 0. */
+struct fab_place {
+	unsigned char host[16]; /* in network order */
+	uint16_t port;
+	uint16_t family;
 };
 
 #define FAB_ANY_LANE UINT32_MAX

@@ -3,6 +3,7 @@
 #include "frame.h"
 #include "local.h"
 #include "provider.h"
+#include "sockets.h"
 #include "tuning.h"
 
 #include <rdma/fi_cm.h>
@@ -57,6 +58,7 @@ static void lane_read_limits(struct fab_lane *lane,
 		lane->operation_bytes =
 			smaller(lane->operation_bytes, options->stripe_bytes);
 	lane->plain_bytes = tuning->plain_bytes;
+	lane->lists_sockets = tuning->lists_sockets;
 	lane->segments =
 		options->segments ? options->segments : tuning->segments;
 	lane->segment_bytes =
@@ -264,6 +266,7 @@ int fab_lane_open(struct fab_lane *lane, const struct fab_options *options,
 	memset(lane, 0, sizeof(*lane));
 	fab_list_construct(&lane->addresses);
 	lane->cq_fd = -1;
+	lane->socket_set = -1;
 	lane->receive_count = options->receive_count;
 	if (plan->nics)
 		nic = plan->nics[number];
@@ -284,6 +287,10 @@ int fab_lane_open(struct fab_lane *lane, const struct fab_options *options,
 
 void fab_lane_close_objects(struct fab_lane *lane)
 {
+	struct fab_socket_numbers sockets = {0};
+
+	if (lane->ep && lane->lists_sockets)
+		fab_sockets_remember(lane, &sockets);
 	if (lane->ep)
 		fi_close(&lane->ep->fid);
 	if (lane->frames_mr)
@@ -296,6 +303,7 @@ void fab_lane_close_objects(struct fab_lane *lane)
 		fi_close(&lane->domain->fid);
 	if (lane->fabric)
 		fi_close(&lane->fabric->fid);
+	fab_sockets_close_forgotten(&sockets);
 	if (lane->info)
 		fi_freeinfo(lane->info);
 	if (lane->frames)

@@ -30,8 +30,11 @@ struct fab_lane {
 	struct fid_ep *ep;
 	struct fid_mr *frames_mr; /* NULL without FI_MR_LOCAL */
 	void *frames_desc;
-	int cq_fd;             /* borrowed from cq; -1: no wait fd */
-	unsigned char *frames; /* owned: receive and bounce buffers */
+	int cq_fd;              /* borrowed from cq; -1: no wait fd */
+	int socket_set;         /* where its set was last; -1: not known */
+	uint32_t lists_sockets; /* as in struct fab_tuning */
+	uint32_t sockets_seen;  /* a peer's was found (connections.h, N3) */
+	unsigned char *frames;  /* owned: receive and bounce buffers */
 	size_t frames_bytes;
 	uint32_t frame_stride;
 	uint32_t receive_count;

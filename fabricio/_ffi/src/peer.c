@@ -1,5 +1,6 @@
 #include "peer.h"
 
+#include "connections.h"
 #include "lane.h"
 #include "part.h"
 #include "route.h"
@@ -66,6 +67,9 @@ static void peer_release(struct fab_worker *worker, struct fab_peer *peer)
 	fab_departures_destruct(&peer->departures);
 	fab_arrivals_destruct(&peer->arrivals);
 	memset(peer->proven, 0, sizeof(peer->proven));
+	free(peer->places);
+	peer->places = NULL;
+	peer->place_count = 0;
 	peer->state = FAB_PEER_FREE;
 	fab_list_append(&worker->free_peers, &peer->free);
 	worker->free_peer_count++;
@@ -161,6 +165,8 @@ void fab_peer_open(struct fab_worker *worker, struct fab_peer_spec *spec)
 		peer->deadline_ns = 0;
 		peer->starved = 0;
 		peer->down = 0;
+		peer->silent = 0;
+		peer->found = peer->told = 0;
 		peer->heartbeat_ns = 0;
 		peer->messages_out = peer->messages_in = 0;
 		peer->missing_ns = 0;
@@ -198,6 +204,7 @@ void fab_peer_link(struct fab_worker *worker, struct fab_peer *peer,
 	peer->heartbeat_ns = heartbeat_ns;
 	peer->heard_ns = peer->beat_ns = worker->now_ns;
 	worker->watched += heartbeat_ns != 0;
+	fab_connections_expect(worker);
 	peer_warm_up(worker, peer);
 	fab_part_admit(worker, peer);
 	fab_peer_ready(worker, peer);
@@ -309,6 +316,10 @@ static void peer_end(struct fab_worker *worker, struct fab_peer *peer,
 		     const struct fab_error *error)
 {
 	peer->state = FAB_PEER_BROKEN;
+	if (error->code == -FI_ETIMEDOUT && worker->lanes[0].lists_sockets) {
+		peer->silent = 1;
+		fab_connections_expect(worker);
+	}
 	fab_worker_report_broken(worker, peer, error);
 	peer_stop(worker, peer, error);
 	/* What is still out after a failure seldom comes back: tell soon. */
@@ -387,6 +398,8 @@ static void peer_forsake(struct fab_worker *worker, struct fab_peer *peer)
 
 static void peer_removed(struct fab_worker *worker, struct fab_peer *peer)
 {
+	if (peer->silent)
+		fab_connections_look(worker);
 	fab_worker_report(worker, FAB_PEER_REMOVED, peer->route, 0, NULL);
 	fab_peer_forget(worker, peer);
 	peer->state = FAB_PEER_ORPHANED;
@@ -560,6 +573,7 @@ void fab_peer_destruct(struct fab_peer *peer)
 	fab_part_free_list(&peer->settling);
 	fab_departures_destruct(&peer->departures);
 	fab_arrivals_destruct(&peer->arrivals);
+	free(peer->places);
 	free(peer->addresses);
 	free(peer);
 }

@@ -17,6 +17,7 @@
 
 #include "confirm.h"
 #include "error.h"
+#include "frame.h"
 #include "list.h"
 
 #include <stdatomic.h>
@@ -57,8 +58,13 @@ struct fab_peer {
 	struct fab_departures departures;
 	struct fab_arrivals arrivals;
 	struct fab_lane_address **addresses; /* owned array, one a lane */
-	uint64_t cookie;                     /* what frames for us must carry */
-	uint64_t remote_cookie;              /* what frames to it must carry */
+	struct fab_place *places; /* owned array: where its sockets lead from */
+	uint32_t place_count;
+	uint32_t silent;        /* broken since nothing is heard, not cut yet */
+	uint64_t found;         /* bit mask: lanes with a socket of its */
+	uint64_t told;          /* bit mask: lanes whose place it was told */
+	uint64_t cookie;        /* what frames for us must carry */
+	uint64_t remote_cookie; /* what frames to it must carry */
 	uint32_t slot;
 	uint32_t route; /* how the loop calls it */
 	uint32_t path;  /* of the route, which this is */

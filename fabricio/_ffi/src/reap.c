@@ -1,5 +1,6 @@
 /* Reading completion queues: what came of operations, and what arrived. */
 #include "confirm.h"
+#include "connections.h"
 #include "frame.h"
 #include "lane.h"
 #include "local.h"
@@ -62,6 +63,7 @@ static int reap_engine_frame(struct fab_worker *worker, struct fab_peer *peer,
 		struct fab_proof proof;
 		struct fab_beat beat;
 		struct fab_paths paths;
+		struct fab_place place;
 	} body;
 
 	if (kind == FAB_FRAME_ANNOUNCE && bytes == sizeof(body.announce)) {
@@ -92,6 +94,10 @@ static int reap_engine_frame(struct fab_worker *worker, struct fab_peer *peer,
 	if (kind == FAB_FRAME_PATHS && bytes == sizeof(body.paths)) {
 		memcpy(&body.paths, payload, sizeof(body.paths));
 		return fab_peer_hear_paths(worker, peer, &body.paths);
+	}
+	if (kind == FAB_FRAME_PLACE && bytes == sizeof(body.place)) {
+		memcpy(&body.place, payload, sizeof(body.place));
+		return fab_connections_hear(worker, peer, &body.place);
 	}
 	/* A stir has done its work by arriving. */
 	return kind == FAB_FRAME_STIR && bytes == 0 ? 0 : -EPROTO;

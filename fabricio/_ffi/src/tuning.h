@@ -19,6 +19,7 @@ struct fab_tuning {
 	 * the caller's thread copies them within the call; 0: no such thing. */
 	uint64_t plain_bytes;
 	uint32_t writes_last;   /* enum fab_writes_last */
+	uint32_t lists_sockets; /* one epoll set has all of a lane: sockets.h */
 	uint32_t shares_memory; /* endpoints of one process share mappings:
 				   see local.h */
 };

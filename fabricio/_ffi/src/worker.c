@@ -1,5 +1,6 @@
 #include "worker.h"
 
+#include "connections.h"
 #include "frame.h"
 #include "part.h"
 #include "question.h"
@@ -121,6 +122,9 @@ void fab_worker_execute(struct fab_worker *worker,
 		else
 			free(command->object);
 		break;
+	case FAB_COMMAND_WATCH:
+		fab_connections_watch(worker, command->object);
+		break;
 	case FAB_COMMAND_TRANSFER:
 		fab_part_begin(worker, part);
 		break;
@@ -174,6 +178,7 @@ static void worker_tick(struct fab_worker *worker)
 		if (worker->peers[i]->state != FAB_PEER_FREE)
 			fab_peer_tick(worker, worker->peers[i]);
 	}
+	fab_connections_tick(worker, interval);
 }
 
 /* 1 if the CQs may be slept on, 0 if one has something to do, and -1 if one
@@ -208,7 +213,7 @@ static uint64_t worker_patience(const struct fab_worker *worker)
 	if (!fab_list_empty(&worker->ready))
 		return until_tick < RETRY_NS ? until_tick : RETRY_NS;
 	if (worker->outstanding || worker->removing || worker->stopping ||
-	    worker->watched)
+	    worker->watched || !fab_list_empty(&worker->watches))
 		return until_tick;
 	return FOREVER;
 }
@@ -444,6 +449,9 @@ void fab_worker_destruct(struct fab_worker *worker)
 	for (uint32_t i = 0; i < worker->peer_count; i++)
 		fab_peer_destruct(worker->peers[i]);
 	fab_part_free_list(&worker->strays);
+	while (!fab_list_empty(&worker->watches))
+		fab_watch_free(FAB_ENTRY(worker->watches.next, struct fab_watch,
+					 link));
 	while (!fab_list_empty(&worker->regions)) {
 		struct fab_link *link = worker->regions.next;
 

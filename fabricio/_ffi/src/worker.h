@@ -86,6 +86,7 @@ struct fab_worker {
 	struct fab_link ready;   /* peers with something to post, in turn */
 	struct fab_link regions; /* registered ones */
 	struct fab_link strays;  /* transfers without a peer */
+	struct fab_link watches; /* struct fab_watch, owned */
 	uint64_t outstanding;    /* frames and transfers not over */
 	uint32_t removing;       /* peers in FAB_PEER_REMOVING */
 	uint32_t watched;        /* peers with a heartbeat */
@@ -94,9 +95,11 @@ struct fab_worker {
 	uint64_t stop_ns;  /* when waiting for peers ends */
 	uint32_t reported; /* something to tell since the last ring */
 	uint64_t now_ns;
-	uint64_t busy_ns;             /* when something last happened */
-	uint64_t tick_ns;             /* when the next tick is due */
-	uint64_t nap_ns;              /* next sleep without a wait fd */
+	uint64_t busy_ns;      /* when something last happened */
+	uint64_t tick_ns;      /* when the next tick is due */
+	uint64_t look_ns;      /* when to look for sockets; connections.h */
+	uint64_t look_wait_ns; /* how long after a vain look */
+	uint64_t nap_ns;       /* next sleep without a wait fd */
 	_Atomic uint64_t hello_bytes; /* held by hellos; as peer.held_bytes */
 };
 
