@@ -401,7 +401,17 @@ class Channel:
             with suppress(FabricioError):  # the engine refuses: `error` came first
                 self.outbox.pump()
         self.outbox.silent = True
+        # What it has begun to write may still be on its way, and nobody will hear of its end.
+        self._fell_silent(
+            PeerLostError(
+                f"this endpoint was given up: {error}",
+                code=errno.EPROTO,
+                name=errno_name(errno.EPROTO),
+            )
+        )
         self._fail(error)
+        if self._stream is not None:
+            self._parting.then(self.remove)
 
     # Inside.
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import select
+import time
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -46,6 +47,7 @@ class SilentWriters:
         self._workers = [place for place in range(len(engine.plans)) if workers >> place & 1]
         self._on_change = on_change
         self._losses: dict[Address, PeerLostError] = {}
+        self._lost_ns = 0  # the last of them, as the engine tells the time
         self._region_closed = False
 
     def __len__(self) -> int:
@@ -72,6 +74,7 @@ class SilentWriters:
         if last == "process" and process is None:
             return  # a Fabric of this process: it has stopped as this one would
         self._losses[address] = loss
+        self._lost_ns = time.monotonic_ns()
         if process is not None:
             Custody(engine.loop, process, kept, partial(self._remove, [address]))
         elif self._region_closed:
@@ -106,7 +109,13 @@ class SilentWriters:
         for worker in self._workers:
             token = engine.reader.expect(on_completion)
             rc = engine.lib.fab_connections_await(
-                engine.handle, worker, token, b"".join(lanes), len(lanes[0]), len(lanes)
+                engine.handle,
+                worker,
+                token,
+                self._lost_ns,
+                b"".join(lanes),
+                len(lanes[0]),
+                len(lanes),
             )
             if rc < 0:  # out of memory: then the engine's end has to do
                 engine.reader.forget(token)

@@ -317,7 +317,7 @@ class MemoryRegion:
     async def drained(self) -> None:
         """Wait until the region is deregistered, and nobody can touch its memory any more.
 
-        Where a peer has fallen silent that could write into it, that is when its connections have
+        Where a peer was lost that could write into it, that is when its connections have
         ended, which are cut off, or, on shm, when its process has.
 
         Cancellation: the memory stays exported as before.
@@ -408,9 +408,9 @@ class MemoryRegion:
         address, loss = silent[0].first()
         error = PeerLostError(
             f"{count} {'peer' if count == 1 else 'peers'} that could write into this region of "
-            f"{self.length_bytes} bytes fell silent: its key is closed, but what was begun may "
-            "still land, so its memory stays exported. `await error.drained()` before you use it "
-            "for something else",
+            f"{self.length_bytes} bytes did not let go of it before the endpoint was lost: its key "
+            "is closed, but what was begun may still land, so its memory stays exported. `await "
+            "error.drained()` before you use it for something else",
             operation="write",
             code=loss.code,
             name=loss.name,

@@ -400,6 +400,7 @@ class Lib:
         engine: Engine,
         worker: int,
         token: int,
+        lost_ns: int,
         addresses: bytes,
         address_bytes: int,
         count: int,

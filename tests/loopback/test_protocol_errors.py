@@ -422,3 +422,24 @@ async def test_random_frames(open_pair: OpenPair) -> None:
             await victim.aclose()
             await sender.aclose()
         await pair.works()
+
+
+async def test_memory_that_the_peer_could_write_into_is_kept_until_its_connection_ends(
+    open_pair: OpenPair,
+) -> None:
+    async with open_pair(peer_timeout_s=CLOSING_S) as pair:
+        region = await pair.far.register(memory := bytearray(64))
+        await pair.b.send(region.share("w"))
+        await pair.a.recv()
+        inject_raw(pair.a, b"")
+        assert isinstance(await pair.b.closed, RemoteProtocolError)
+        if pair.far.attributes.writes_last == "connection":
+            with pytest.raises(PeerLostError, match="did not let go") as caught:
+                await region.deregister()
+            assert not caught.value.quiesced
+            with pytest.raises(BufferError):
+                memory.append(1)
+            await caught.value.drained()
+        else:
+            await region.deregister()
+        memory.append(1)

@@ -58,16 +58,19 @@ class Peer:
         self.fabric = Fabric(**settings)
         self.links: set[Link] = set()
         self.wanted: set[int] = set()
-        self.leaving = False
+        self._joined = asyncio.Event()
         self._shared = shared
         self._connects = asyncio.Semaphore(CONNECTS_AT_ONCE)
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def join(self) -> None:
         """Open the Fabric and take whoever connects."""
-        await self.fabric.__aenter__()
-        self._listener = self.fabric.listen()
-        await self._listener.__aenter__()
+        try:
+            await self.fabric.__aenter__()
+            self._listener = self.fabric.listen()
+            await self._listener.__aenter__()
+        finally:
+            self._joined.set()
         self._start(self._serve())
         say("joined", tag=self.tag, address=str(self.fabric.address))
 
@@ -79,8 +82,8 @@ class Peer:
 
     async def leave(self) -> None:
         """Close the Fabric in the midst of all that runs."""
-        self.leaving = True
         self.wanted.clear()
+        await self._joined.wait()
         self._shared.counts.update(
             {
                 f"fabric: {name}": count

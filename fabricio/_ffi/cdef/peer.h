@@ -37,14 +37,16 @@ int fab_peer_remove(struct fab_engine *engine, uint32_t peer);
 
 /* Wait until no connection is left by which peers that fell silent may still
  * write: all that a worker has now end, but for those of living peers. The
- * lost peers' addresses as in fab_peer_add. Connections to their hosts that
- * nobody has named within peer_timeout are shut down. Answered by
- * FAB_CONNECTIONS_ENDED with this token; never where the provider's
- * connections cannot be known. Only where writes_last is CONNECTION, after the
- * regions were closed. 0, or -FI_ENOMEM. [loop] */
+ * lost peers' addresses are as in fab_peer_add, lost_ns is when the last of them
+ * was lost (CLOCK_MONOTONIC). Connections to their hosts that nobody has named
+ * within peer_timeout are shut down. Answered by FAB_CONNECTIONS_ENDED with
+ * this token; never where the provider's connections cannot be known. Only where
+ * writes_last is CONNECTION, after the regions were closed. 0 or -FI_ENOMEM.
+ * [loop] */
 int fab_connections_await(struct fab_engine *engine, uint32_t worker,
-			  uint64_t token, const void *addresses,
-			  uint32_t address_bytes, uint32_t count);
+			  uint64_t token, uint64_t lost_ns,
+			  const void *addresses, uint32_t address_bytes,
+			  uint32_t count);
 
 enum fab_frame_kind {
 	FAB_FRAME_HELLO = 1,   /* for no peer yet: `body` is all there is */

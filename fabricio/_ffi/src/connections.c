@@ -22,23 +22,25 @@ struct look {
 	uint32_t *counts;
 };
 
-struct fab_watch *fab_watch_alloc(uint64_t token, const void *addresses,
-				  uint32_t address_bytes, uint32_t count)
+struct fab_watch *fab_watch_alloc(uint64_t token, uint64_t lost_ns,
+				  const void *addresses, uint32_t address_bytes,
+				  uint32_t count)
 {
 	struct fab_watch *watch =
-		calloc(1, sizeof(*watch) + count * sizeof(watch->hosts[0]));
+		calloc(1, sizeof(*watch) + count * sizeof(watch->peers[0]));
 
 	if (!watch)
 		return NULL;
 	watch->token = token;
+	watch->lost_ns = lost_ns;
 	for (uint32_t i = 0; i < count; i++) {
 		const unsigned char *address =
 			(const unsigned char *) addresses +
 			(size_t) address_bytes * i;
 
-		if (!fab_place_read(&watch->hosts[watch->host_count], address,
+		if (!fab_place_read(&watch->peers[watch->peer_count], address,
 				    address_bytes))
-			watch->host_count++;
+			watch->peer_count++;
 	}
 	return watch;
 }
@@ -82,28 +84,47 @@ static int peer_is_on(const struct fab_worker *worker,
 	return 0;
 }
 
-int fab_connections_hear(const struct fab_worker *worker, struct fab_peer *peer,
+static int peer_has_socket(const struct fab_peer *peer,
+			   const struct fab_place *remote, uint32_t lane)
+{
+	for (uint32_t i = 0; i < peer->socket_count; i++) {
+		if (peer->sockets[i].lane == lane &&
+		    !memcmp(&peer->sockets[i].remote, remote, sizeof(*remote)))
+			return 1;
+	}
+	return 0;
+}
+
+/* Each lane of either side connects once: what is beyond that is not kept. Nor
+ * is it without memory; then it is taken for nobody's, and waited for. */
+static void peer_add_socket(struct fab_peer *peer,
+			    const struct fab_place *remote, uint32_t lane)
+{
+	struct fab_peer_socket *more;
+
+	if (peer_has_socket(peer, remote, lane) ||
+	    peer->socket_count == 2 * FAB_MAX_LANES)
+		return;
+	more = realloc(peer->sockets,
+		       (peer->socket_count + 1) * sizeof(peer->sockets[0]));
+	if (!more)
+		return;
+	peer->sockets = more;
+	more += peer->socket_count++;
+	more->remote = *remote;
+	more->inode = 0;
+	more->lane = lane;
+}
+
+int fab_connections_hear(struct fab_worker *worker, struct fab_peer *peer,
 			 const struct fab_place *place)
 {
-	struct fab_place *more;
-
 	if (place->family != FAB_PLACE_IP4 && place->family != FAB_PLACE_IP6)
 		return -EPROTO;
-	for (uint32_t i = 0; i < peer->place_count; i++) {
-		if (!memcmp(&peer->places[i], place, sizeof(*place)))
-			return 0;
+	if (peer_is_on(worker, peer, place)) {
+		peer_add_socket(peer, place, FAB_ANY_LANE);
+		fab_connections_expect(worker);
 	}
-	if (!peer_is_on(worker, peer, place))
-		return 0; /* that would be another's */
-	/* Each lane connects once; what a peer says beyond that is not kept. */
-	if (peer->place_count == FAB_MAX_LANES)
-		return 0;
-	more = realloc(peer->places,
-		       (peer->place_count + 1) * sizeof(peer->places[0]));
-	if (!more)
-		return 0; /* it will be taken for nobody's, and waited for */
-	peer->places = more;
-	more[peer->place_count++] = *place;
 	return 0;
 }
 
@@ -128,9 +149,11 @@ static int look_begin(struct fab_worker *worker, struct look *look)
 	look->counts = calloc(worker->lane_count, sizeof(look->counts[0]));
 	if (!look->sockets || !look->counts)
 		return -1;
-	for (uint32_t i = 0; i < worker->lane_count; i++)
+	for (uint32_t i = 0; i < worker->lane_count; i++) {
 		(void) fab_sockets_list(&worker->lanes[i], &look->sockets[i],
 					&look->counts[i]);
+		worker->lanes[i].sockets_seen |= look->counts[i] != 0;
+	}
 	return 0;
 }
 
@@ -141,53 +164,85 @@ static void peer_tell(struct fab_worker *worker, struct fab_peer *peer,
 	fab_peer_send(worker, peer, FAB_FRAME_PLACE, local, sizeof(*local));
 }
 
-/* Mark the sockets that lead to a place as the peer's. Returns the first. */
-static struct fab_socket *look_mark(struct fab_worker *worker,
-				    struct look *look, uint32_t lane,
-				    struct fab_peer *peer,
-				    const struct fab_place *place)
+/* The socket of a lane that is the peer's, or NULL. While it lives, the first
+ * that is seen where it connects from is; and whichever we have connected to
+ * where it listens. */
+static struct fab_socket *look_find(struct look *look, uint32_t lane,
+				    const struct fab_peer *peer,
+				    struct fab_peer_socket *known)
 {
-	struct fab_socket *sockets = look->sockets[lane];
-	uint32_t count = look->counts[lane];
-	struct fab_socket *first = fab_sockets_find(sockets, count, place);
+	struct fab_socket *first = fab_sockets_find(
+		look->sockets[lane], look->counts[lane], &known->remote);
+	const struct fab_socket *end = look->sockets[lane] + look->counts[lane];
 
 	for (struct fab_socket *each = first;
-	     each && each < sockets + count &&
-	     !memcmp(&each->remote, place, sizeof(*place));
+	     each && each < end &&
+	     !memcmp(&each->remote, &known->remote, sizeof(each->remote));
 	     each++) {
-		if (peer->silent)
-			each->lost = 1;
-		else
-			each->lives = 1;
-		peer->found |= 1ull << lane;
-		worker->lanes[lane].sockets_seen = 1;
+		if (each->inode == known->inode)
+			return each;
 	}
+	if (!first || peer->silent ||
+	    (known->inode && known->lane == FAB_ANY_LANE))
+		return NULL;
+	known->inode = first->inode;
 	return first;
+}
+
+static void look_mark(const struct fab_peer *peer, uint32_t lane,
+		      struct fab_socket *socket)
+{
+	if (peer->silent) {
+		socket->lost = 1;
+		return;
+	}
+	socket->lives = 1;
+	if (socket->opened_ns < peer->opened_ns) {
+		socket->opened_ns = peer->opened_ns;
+		(void) peer_place(peer, lane, &socket->peer);
+	}
 }
 
 static void look_for(struct fab_worker *worker, struct look *look,
 		     struct fab_peer *peer)
 {
-	for (uint32_t i = 0; i < worker->lane_count; i++) {
-		struct fab_socket *ours;
-		struct fab_place place;
+	struct fab_place theirs;
 
-		for (uint32_t j = 0; j < peer->place_count; j++)
-			(void) look_mark(worker, look, i, peer,
-					 &peer->places[j]);
-		if (peer_place(peer, i, &place))
-			continue;
-		ours = look_mark(worker, look, i, peer, &place);
-		if (ours && peer->state == FAB_PEER_ATTACHED &&
-		    !(peer->told >> i & 1))
-			peer_tell(worker, peer, i, &ours->local);
+	for (uint32_t i = 0; i < worker->lane_count; i++) {
+		if (!peer_place(peer, i, &theirs))
+			peer_add_socket(peer, &theirs, i); /* if we connect */
+		for (uint32_t j = 0; j < peer->socket_count; j++) {
+			struct fab_peer_socket *known = &peer->sockets[j];
+			struct fab_socket *socket = NULL;
+
+			if (known->lane == i || known->lane == FAB_ANY_LANE)
+				socket = look_find(look, i, peer, known);
+			if (!socket)
+				continue;
+			look_mark(peer, i, socket);
+			peer->found |= 1ull << i;
+			if (known->lane == i &&
+			    peer->state == FAB_PEER_ATTACHED &&
+			    !(peer->told >> i & 1))
+				peer_tell(worker, peer, i, &socket->local);
+		}
 	}
+}
+
+/* Whether a peer lives of which not all sockets were found. */
+static int peer_misses(const struct fab_worker *worker,
+		       const struct fab_peer *peer)
+{
+	uint64_t all = UINT64_MAX >> (64 - worker->lane_count);
+
+	return peer->state == FAB_PEER_OPEN ||
+	       (peer->state == FAB_PEER_ATTACHED &&
+		(peer->found | peer->down) != all);
 }
 
 /* Look for the sockets of all peers. 1 if a peer's were not all there. */
 static int look_for_all(struct fab_worker *worker, struct look *look)
 {
-	uint64_t all = UINT64_MAX >> (64 - worker->lane_count);
 	int missing = 0;
 
 	for (uint32_t i = 0; i < worker->peer_count; i++) {
@@ -198,7 +253,7 @@ static int look_for_all(struct fab_worker *worker, struct look *look)
 			continue;
 		look_for(worker, look, peer);
 		missing |= peer->state == FAB_PEER_ATTACHED &&
-			   (peer->found | peer->down) != all;
+			   peer_misses(worker, peer);
 	}
 	return missing;
 }
@@ -226,14 +281,39 @@ static int watch_has(const struct fab_watch *watch, uint64_t inode)
 	return 0;
 }
 
-static int watch_means(const struct fab_watch *watch,
+/* Whether a socket that nobody has named may be cut: it comes from a silent
+ * peer's host, and cannot be that of a peer there which is still to be found. */
+static int watch_means(const struct fab_worker *worker,
+		       const struct fab_watch *watch,
 		       const struct fab_place *place)
 {
-	for (uint32_t i = 0; i < watch->host_count; i++) {
-		if (host_is(&watch->hosts[i], place))
+	for (uint32_t i = 0; i < worker->peer_count; i++) {
+		const struct fab_peer *peer = worker->peers[i];
+
+		if (peer_misses(worker, peer) &&
+		    peer_is_on(worker, peer, place))
+			return 0;
+	}
+	for (uint32_t i = 0; i < watch->peer_count; i++) {
+		if (host_is(&watch->peers[i], place))
 			return 1;
 	}
 	return 0;
+}
+
+/* Whether it leads to a peer that lives, and not to a silent one's Fabric, which
+ * may be about an old write. */
+static int watch_excuses(const struct fab_watch *watch,
+			 const struct fab_socket *socket)
+{
+	if (!socket->lives)
+		return 0;
+	for (uint32_t i = 0; i < watch->peer_count; i++) {
+		if (!memcmp(&watch->peers[i], &socket->peer,
+			    sizeof(socket->peer)))
+			return socket->opened_ns > watch->lost_ns;
+	}
+	return 1;
 }
 
 /* Go on with what is left of it. 1 if nothing is. */
@@ -257,11 +337,12 @@ static int watch_go_on(struct fab_worker *worker, struct fab_watch *watch,
 		for (uint32_t j = 0; j < look->counts[i]; j++) {
 			const struct fab_socket *socket = &look->sockets[i][j];
 
-			if (socket->lives ||
+			if (watch_excuses(watch, socket) ||
 			    (watch->listed && !watch_has(watch, socket->inode)))
 				continue;
 			inodes[left++] = socket->inode;
-			if (expired && watch_means(watch, &socket->remote))
+			if (expired && !socket->lives &&
+			    watch_means(worker, watch, &socket->remote))
 				(void) shutdown(socket->fd, SHUT_RDWR);
 		}
 	}
@@ -332,11 +413,12 @@ void fab_connections_tick(struct fab_worker *worker, uint64_t interval_ns)
 }
 
 int fab_connections_await(struct fab_engine *engine, uint32_t worker,
-			  uint64_t token, const void *addresses,
-			  uint32_t address_bytes, uint32_t count)
+			  uint64_t token, uint64_t lost_ns,
+			  const void *addresses, uint32_t address_bytes,
+			  uint32_t count)
 {
-	struct fab_watch *watch =
-		fab_watch_alloc(token, addresses, address_bytes, count);
+	struct fab_watch *watch = fab_watch_alloc(token, lost_ns, addresses,
+						  address_bytes, count);
 
 	if (!watch || fab_engine_reserve(engine, 1ull << worker, 1)) {
 		free(watch);

@@ -33,7 +33,7 @@ struct fab_lane {
 	int cq_fd;              /* borrowed from cq; -1: no wait fd */
 	int socket_set;         /* where its set was last; -1: not known */
 	uint32_t lists_sockets; /* as in struct fab_tuning */
-	uint32_t sockets_seen;  /* a peer's was found (connections.h, N3) */
+	uint32_t sockets_seen;  /* one was found (connections.h, N3) */
 	unsigned char *frames;  /* owned: receive and bounce buffers */
 	size_t frames_bytes;
 	uint32_t frame_stride;

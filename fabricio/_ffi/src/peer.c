@@ -67,9 +67,9 @@ static void peer_release(struct fab_worker *worker, struct fab_peer *peer)
 	fab_departures_destruct(&peer->departures);
 	fab_arrivals_destruct(&peer->arrivals);
 	memset(peer->proven, 0, sizeof(peer->proven));
-	free(peer->places);
-	peer->places = NULL;
-	peer->place_count = 0;
+	free(peer->sockets);
+	peer->sockets = NULL;
+	peer->socket_count = 0;
 	peer->state = FAB_PEER_FREE;
 	fab_list_append(&worker->free_peers, &peer->free);
 	worker->free_peer_count++;
@@ -160,7 +160,7 @@ void fab_peer_open(struct fab_worker *worker, struct fab_peer_spec *spec)
 		peer->cookie = spec->cookie;
 		peer->remote_cookie = 0;
 		peer->remote_slot = FAB_NO_PEER;
-		peer->heard_ns = worker->now_ns;
+		peer->opened_ns = peer->heard_ns = worker->now_ns;
 		peer->waiting_ns = 0;
 		peer->deadline_ns = 0;
 		peer->starved = 0;
@@ -573,7 +573,7 @@ void fab_peer_destruct(struct fab_peer *peer)
 	fab_part_free_list(&peer->settling);
 	fab_departures_destruct(&peer->departures);
 	fab_arrivals_destruct(&peer->arrivals);
-	free(peer->places);
+	free(peer->sockets);
 	free(peer->addresses);
 	free(peer);
 }

@@ -58,8 +58,8 @@ struct fab_peer {
 	struct fab_departures departures;
 	struct fab_arrivals arrivals;
 	struct fab_lane_address **addresses; /* owned array, one a lane */
-	struct fab_place *places; /* owned array: where its sockets lead from */
-	uint32_t place_count;
+	struct fab_peer_socket *sockets;     /* owned array, connections.h */
+	uint32_t socket_count;
 	uint32_t silent;        /* broken since nothing is heard, not cut yet */
 	uint64_t found;         /* bit mask: lanes with a socket of its */
 	uint64_t told;          /* bit mask: lanes whose place it was told */
@@ -78,6 +78,7 @@ struct fab_peer {
 	uint32_t frames_out; /* posted, not completed */
 	uint32_t operations_out;
 	uint32_t starved;      /* memory was out: breaks with its next turn */
+	uint64_t opened_ns;    /* when it was added */
 	uint64_t heard_ns;     /* last sign of life */
 	uint64_t beat_ns;      /* when the last heartbeat left */
 	uint64_t heartbeat_ns; /* between two; 0: there are none */

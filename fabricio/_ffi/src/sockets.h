@@ -17,10 +17,12 @@ struct fab_lane;
 struct fab_socket {
 	struct fab_place remote; /* first: they are sorted by it */
 	struct fab_place local;
-	uint64_t inode; /* its own for as long as it is open */
-	int fd;         /* borrowed from the provider */
-	uint32_t lives; /* leads to a peer that lives */
-	uint32_t lost;  /* leads to one that has fallen silent */
+	uint64_t inode;        /* its own for as long as it is open */
+	int fd;                /* borrowed from the provider */
+	uint32_t lives;        /* leads to a peer that lives */
+	struct fab_place peer; /* where that listens */
+	uint64_t opened_ns;    /* when that was added; the last of several */
+	uint32_t lost;         /* leads to one that has fallen silent */
 };
 
 struct fab_socket_numbers {
