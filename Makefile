@@ -11,6 +11,7 @@ PYTHON ?= python3
 SAN ?=
 DEMO ?=
 MINUTES ?= 20
+TARGET ?=
 SOAK ?=
 comma := ,
 
@@ -32,10 +33,10 @@ NATIVE_SANITIZERS := $(or $(SAN),address$(comma)undefined thread)
 PY_DIRS := $(wildcard fabricio tests examples benchmarks scripts typings)
 C_FILES = $(shell find fabricio tests benchmarks -name '*.[ch]' 2>/dev/null)
 
-.PHONY: help setup build fmt lint test test-fast test-native soak docs bench check demo clean
+.PHONY: help setup build fmt lint test test-fast test-native soak fuzz docs bench check demo clean
 
 help:
-	@echo "make demo | test | test-fast | test-native | soak | lint | fmt | docs | bench |" \
+	@echo "make demo | test | test-fast | test-native | soak | fuzz | lint | fmt | docs | bench |" \
 		"check | build | setup | clean"
 
 # --- set-up -----------------------------------------------------------------------------------
@@ -107,6 +108,9 @@ test-native: build
 
 soak: build
 	@$(RUN) $(BIN)/python -m tests.soak --minutes $(MINUTES) $(SOAK)
+
+fuzz: build
+	@$(BIN)/python -m tests.fuzz --minutes $(MINUTES) $(TARGET)
 
 # --- demo, benchmarks -------------------------------------------------------------------------
 

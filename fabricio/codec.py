@@ -30,6 +30,9 @@ _Timestamp = type(msgpack.unpackb(b"\xd6\xff\x00\x00\x00\x00"))
 # Containers within containers; msgpack reads up to 1024.
 MAX_NESTING = 512
 
+# What so few bytes can claim to hold is little, whatever they claim.
+_HARMLESS_BYTES = 256
+
 # The packer keeps its buffer for the next message; a longer one is given back.
 _PACKER_BYTES = 4096
 _KEPT_BYTES = 1 << 20
@@ -37,6 +40,21 @@ _KEPT_BYTES = 1 << 20
 _SCALARS = frozenset({NoneType, bool, int, float, str, bytes, bytearray, memoryview})
 
 Bytes = bytes | bytearray | memoryview
+
+
+def check_elements(data: Bytes) -> None:
+    """Check that one msgpack value is all there, before anything is made of it.
+
+    msgpack makes room for as many elements as an array says that it holds before it reads the first
+    of them, at each of up to 1024 levels: some kilobytes could ask for gigabytes.
+
+    Raises: whatever msgpack does; nothing if more follows the value.
+    """
+    # A value that is no container holds no elements.
+    if len(data) > _HARMLESS_BYTES and (0x80 <= data[0] <= 0x9F or 0xDC <= data[0] <= 0xDF):
+        unpacker = msgpack.Unpacker(max_buffer_size=len(data))
+        unpacker.feed(data)
+        unpacker.skip()
 
 
 class ValueCodec:
@@ -106,6 +124,7 @@ class ValueCodec:
             RemoteProtocolError: these bytes are not exactly one value that fabricio sends.
         """
         try:
+            check_elements(data)
             return self._unpack(data)
         except RemoteProtocolError:
             raise

@@ -23,6 +23,7 @@ from fabricio.address import (
     are_lanes,
     is_provider,
 )
+from fabricio.codec import check_elements
 from fabricio.errors import RemoteProtocolError
 from fabricio.frames import MIN_CHARGE_BYTES, MIN_FRAME_BYTES
 from fabricio.options import (
@@ -322,6 +323,7 @@ def decode(body: bytes | bytearray | memoryview) -> Greeting:
         RemoteProtocolError: anything missing, unknown, of the wrong type or out of range.
     """
     try:
+        check_elements(body)
         content = msgpack.unpackb(body, use_list=False)
         if not isinstance(content, dict) or content.get("magic") != MAGIC:
             raise ValueError("it does not begin as one of fabricio's")
