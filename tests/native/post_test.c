@@ -79,6 +79,45 @@ static void test_limits(uint32_t limit_count, uint64_t limit_bytes)
 	fake_close(&fake);
 }
 
+/* The lane is full of a peer's operations that never complete: another's
+ * transfer waits until they are given up, and is well. */
+static void test_full_of_another(void)
+{
+	struct fake_limits limits = {.operation_bytes = PAGE,
+				     .inflight_count = 4};
+	struct fab_beat beat = {0};
+	struct fab_completion done;
+	struct fab_region *region;
+	struct fake fake;
+	uint32_t stuck, other;
+	size_t first;
+
+	fake_open(&fake, NULL, &limits);
+	stuck = fake_peer(&fake);
+	other = fake_peer(&fake);
+	region = fake_region(&fake, 1 << 20);
+	(void) fake_start(&fake, stuck, 0, 1, region, PAGE, 4);
+	fake_run(&fake);
+	first = fake.post_count;
+	(void) fake_start(&fake, other, 0, 2, region, PAGE, 1);
+	for (int second = 0; second < 12; second++) {
+		fake_frame(&fake, stuck, FAB_FRAME_BEAT, &beat, sizeof(beat));
+		fake_frame(&fake, other, FAB_FRAME_BEAT, &beat, sizeof(beat));
+		fake_run(&fake);
+		fake_tick(&fake, FAKE_SECOND_NS);
+	}
+	fake_run(&fake);
+	CHECK(fake_count(&fake, FAKE_WRITE, first) == 1);
+	CHECK(fake_slot(&fake, other)->state == FAB_PEER_ATTACHED);
+	fake_complete_all(&fake, first);
+	fake_run(&fake);
+	done = expect_done(&fake);
+	CHECK(done.token == 1 && done.status == -FI_ETIMEDOUT);
+	done = expect_done(&fake);
+	CHECK(done.token == 2 && done.status == 0);
+	fake_close(&fake);
+}
+
 /* -FI_EAGAIN n times, then good: nothing is lost, doubled or out of order. */
 static void test_again(size_t again)
 {
@@ -302,6 +341,7 @@ int main(void)
 	test_limits(64, 50000);
 	for (size_t again = 0; again < 4; again++)
 		test_again(again);
+	test_full_of_another();
 	test_frames_have_room();
 	for (uint64_t bytes = 1; bytes <= 200; bytes += bytes < 40 ? 1 : 37) {
 		test_operation_bytes(bytes, 1, 0);

@@ -329,13 +329,14 @@ void fab_lane_close(struct fab_lane *lane)
 	memset(lane, 0, sizeof(*lane));
 }
 
-void fab_lane_set_adrift(struct fab_lane *lane, const struct fab_peer *peer)
+void fab_lane_set_adrift(struct fab_lane *lane, const struct fab_peer *peer,
+			 const struct fab_part *part)
 {
 	for (uint32_t i = 0; i < lane->ops.capacity; i++) {
 		struct fab_op *op = &lane->ops.ops[i];
 
 		if (!op->posted || op->kind != FAB_OP_RMA || op->peer != peer ||
-		    op->adrift)
+		    (part && op->part != part) || op->adrift)
 			continue;
 		op->adrift = 1;
 		lane->inflight_count--;

@@ -82,9 +82,11 @@ int fab_lane_register(struct fab_lane *lane, void *memory, size_t bytes,
 		      uint64_t access, uint64_t key, struct fid_mr **mr,
 		      struct fab_error *error);
 
-/* The peer is lost: what is out for it may never come back, and must not keep
- * others from posting. [worker] */
-void fab_lane_set_adrift(struct fab_lane *lane, const struct fab_peer *peer);
+/* The peer is lost, or the part has been given up (NULL: all parts): what is
+ * out for it may never come back, and must not keep others from posting.
+ * [worker] */
+void fab_lane_set_adrift(struct fab_lane *lane, const struct fab_peer *peer,
+			 const struct fab_part *part);
 
 /* Post, or keep for the next pass on -FI_EAGAIN. [worker] */
 int fab_lane_post_receive(struct fab_lane *lane, struct fab_op *receive);

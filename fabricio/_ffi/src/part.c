@@ -1,5 +1,6 @@
 #include "part.h"
 
+#include "lane.h"
 #include "peer.h"
 #include "registration.h"
 #include "worker.h"
@@ -499,6 +500,9 @@ void fab_part_tick(struct fab_worker *worker, struct fab_part *part)
 				      "posted operations do not complete" :
 				      "the provider takes no operation");
 		part->uncounted = 1;
+		for (uint32_t i = 0; i < worker->lane_count; i++)
+			fab_lane_set_adrift(&worker->lanes[i], part->peer,
+					    part);
 		fab_part_fail(worker, part, &error);
 		fab_part_forsake(worker, part);
 		return;

@@ -388,7 +388,7 @@ static void peer_forsake(struct fab_worker *worker, struct fab_peer *peer)
 
 	peer->deadline_ns = 0;
 	for (uint32_t i = 0; i < worker->lane_count; i++)
-		fab_lane_set_adrift(&worker->lanes[i], peer);
+		fab_lane_set_adrift(&worker->lanes[i], peer, NULL);
 	for (; link != &peer->settling; link = next) {
 		next = link->next;
 		fab_part_forsake(worker,

@@ -212,8 +212,12 @@ static int post_pages(struct fab_worker *worker, struct fab_lane *lane,
 			break;
 		if (lane->inflight_count >= lane->limit_count ||
 		    (lane->inflight_count &&
-		     lane->inflight_bytes >= lane->limit_bytes))
+		     lane->inflight_bytes >= lane->limit_bytes)) {
+			/* Others have filled the lane: that is their fault. */
+			if (!peer->operations_out)
+				part->moved_ns = worker->now_ns;
 			return -FI_EAGAIN;
+		}
 		ret = post_operation(worker, lane, number, peer, part);
 		if (!ret)
 			(*posted)++;
