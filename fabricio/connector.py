@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import secrets as random
 from typing import TYPE_CHECKING, TypeVar
 
@@ -123,7 +124,7 @@ class Connector:
             what = f": {last}" if last is not None else ", which did not answer"
             raise PeerUnreachableError(
                 f"no connection to {target!s:.200} within connect_timeout_s={limit_s:g}{what}. "
-                f"Check that the peer runs, that it listens and that its address is current",
+                f"{_cure(last)}",
                 provider=self._engine.provider,
             ) from (last or error)
 
@@ -216,6 +217,15 @@ class Connector:
             raise RemoteProtocolError(f"the peer refuses the connection: {answer.reason!r}")
         assert isinstance(answer, kind)
         return answer
+
+
+def _cure(last: FabricioError | None) -> str:
+    if isinstance(last, PeerLostError) and last.code == errno.EADDRNOTAVAIL:
+        return (
+            "Nothing can be sent from this Fabric's own address: if this host does not have it any "
+            "more, open another Fabric"
+        )
+    return "Check that the peer runs, that it listens and that its address is current"
 
 
 async def _pause(event: Once, pause_s: float) -> float:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import os
 import subprocess
 import sys
-from contextlib import ExitStack, asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,14 +16,20 @@ import numpy as np
 import pytest
 import uvloop
 
+from benchmarks.lab import open_lab
 from fabricio import Endpoint, Fabric, RemoteRegion
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator
     from contextlib import AbstractAsyncContextManager
 
+    from benchmarks.lab import Lab
+
     OpenPeer = Callable[..., AbstractAsyncContextManager["Peer"]]
     OpenLink = Callable[..., AbstractAsyncContextManager[tuple["Link", "Peer"]]]
+
+# What `ip` and `tc` say in a container without rights, or on a kernel without htb.
+_UNABLE = ("not permitted", "Permission denied", "not supported", "qdisc kind is unknown")
 
 _SCRIPT = Path(__file__).with_name("peer.py")
 _SHM = Path("/dev/shm")
@@ -31,6 +38,23 @@ _SHM = Path("/dev/shm")
 @pytest.fixture(autouse=True)
 async def clean(loop_errors_refused: None) -> None:
     """Every test here must leave nothing behind."""
+
+
+@contextmanager
+def lab_or_skip(links: int, mbit_per_s: int) -> Iterator[Lab]:
+    """Make two hosts of network namespaces; skip the test where that is not possible."""
+    if os.geteuid() != 0:
+        pytest.skip("network namespaces need root")
+    with ExitStack() as stack:
+        try:
+            lab = stack.enter_context(open_lab(links, mbit_per_s))
+        except FileNotFoundError:
+            pytest.skip("there is no `ip` or no `tc` (iproute2)")
+        except RuntimeError as error:
+            if any(words in str(error) for words in _UNABLE):
+                pytest.skip(f"this system allows no such links: {error}")
+            raise
+        yield lab
 
 
 @dataclass

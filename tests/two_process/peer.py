@@ -1,4 +1,5 @@
 """The other process of these tests: `peer.py PROVIDER LOOP [SECRET]`, which prints its address.
+PROVIDER may be "tcp@SOURCE".
 
 It serves everyone who connects, until its standard input ends. Each message is a question:
 
@@ -146,10 +147,9 @@ def fork_and_use(fabric: Fabric) -> int:
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
-async def main(provider: str, secret: bytes | None) -> None:
+async def main(provider: str, source: str | None, secret: bytes | None) -> None:
     before = sigactions()
     loop = asyncio.get_running_loop()
-    source = "127.0.0.1" if provider == "tcp" else None
     ended = asyncio.Event()
     tasks: set[asyncio.Task[None]] = set()
 
@@ -177,8 +177,12 @@ async def main(provider: str, secret: bytes | None) -> None:
 
 if __name__ == "__main__":
     factory = uvloop.new_event_loop if sys.argv[2] == "uvloop" else asyncio.new_event_loop
+    provider, _, source = sys.argv[1].partition("@")
+    if provider == "tcp" and not source:
+        source = "127.0.0.1"
+    secret = sys.argv[3].encode() if sys.argv[3:] else None
     try:
         with asyncio.Runner(loop_factory=factory) as runner:
-            runner.run(main(sys.argv[1], sys.argv[3].encode() if sys.argv[3:] else None))
+            runner.run(main(provider, source or None, secret))
     except KeyboardInterrupt:
         sys.exit(INTERRUPTED)

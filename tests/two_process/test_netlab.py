@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 from typing import TYPE_CHECKING
 
 import pytest
 
-from benchmarks.lab import open_lab
 from benchmarks.netlab import run_pair
+from tests.two_process.conftest import lab_or_skip
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -18,23 +17,11 @@ if TYPE_CHECKING:
 
 LINKS = 3
 
-# What `ip` and `tc` say in a container without rights, or on a kernel without htb.
-UNABLE = ("not permitted", "Permission denied", "not supported", "qdisc kind is unknown")
-
 
 @pytest.fixture
 def lab() -> Iterator[Lab]:
-    if os.geteuid() != 0:
-        pytest.skip("network namespaces need root")
-    try:
-        with open_lab(LINKS, 1000) as opened:
-            yield opened
-    except FileNotFoundError:
-        pytest.skip("there is no `ip` or no `tc` (iproute2)")
-    except RuntimeError as error:
-        if any(words in str(error) for words in UNABLE):
-            pytest.skip(f"this system allows no such links: {error}")
-        raise
+    with lab_or_skip(LINKS, 1000) as made:
+        yield made
 
 
 def sent(lab: Lab) -> list[int]:
