@@ -84,6 +84,9 @@ _COMPLETION_CLASSES: dict[int, type[CompletionError]] = {
     ),
 }
 
+# Calls for which NICs keep memory in place, which is limited.
+_LOCKING = ("fi_mr", "fi_cq_open", "fi_endpoint", "fi_enable")
+
 _CURES: dict[int, str] = {
     errno.EADDRINUSE: "choose another source, or stop what uses it",
     errno.EADDRNOTAVAIL: "use a source address that this host has",
@@ -205,11 +208,11 @@ def _describe(
 
 
 def _cure(number: int, call: str) -> str:
-    if number == errno.ENOMEM and call.startswith("fi_mr"):
+    if number == errno.ENOMEM and call.startswith(_LOCKING):
         soft, hard = resource.getrlimit(resource.RLIMIT_MEMLOCK)
         return (
             f"RLIMIT_MEMLOCK is {_limit(soft)} of at most {_limit(hard)}: raise it (ulimit -l) to "
-            "more than what is registered"
+            "more than all that is registered, the buffers of each Fabric included"
         )
     return _CURES.get(number, "")
 

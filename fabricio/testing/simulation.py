@@ -93,6 +93,7 @@ class SimulatedNics:
         rx_size: int = 8192,
         max_operation_bytes: int = 1 << 30,
         immediates_take_receives: bool = False,
+        locks_memory: bool = False,
         clock: Literal["monotonic", "virtual"] = "monotonic",
         pci: Literal["flat", "p5"] | Sequence[str] = "flat",
     ) -> None:
@@ -113,6 +114,8 @@ class SimulatedNics:
             max_operation_bytes: longest operation, 4096 to 1 GiB.
             immediates_take_receives: True: immediate data take a posted receive at the target, and
                 wait for one, as on efa-direct.
+            locks_memory: True: what is registered in all keeps to RLIMIT_MEMLOCK, as with real
+                NICs; more is refused with -FI_ENOMEM. The limit is read each time.
             clock: "virtual": the time of the links passes by `advance` alone.
             pci: "flat": each NIC has a bus of its own in a PCI domain that does not exist; "p5":
                 the places of the 32 NICs of an AWS p5 host; or each NIC's, such as "0000:4f:00.0".
@@ -130,6 +133,7 @@ class SimulatedNics:
             "rx_size": rx_size,
             "max_bytes": max_operation_bytes,
             "rx_cq_data": int(immediates_take_receives),
+            "lock": int(locks_memory),
             "clock": clock,
             "pci": layout,
         }

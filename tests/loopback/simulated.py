@@ -12,6 +12,7 @@ import asyncio
 import errno
 import logging
 import os
+import resource
 import sys
 import time
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
@@ -35,6 +36,7 @@ from fabricio import (
     PeerLostError,
     RemoteRegion,
     RemoteTransferError,
+    ResourceExhaustedError,
 )
 from fabricio.options import MIN_FRAME_BYTES
 from fabricio.testing import SimulatedNics, check_endpoint_pair
@@ -555,6 +557,32 @@ def lane_errors() -> None:
     for seed in range(20):
         with SimulatedNics(8, order="random", seed=seed) as nics:
             run(main(nics, seed))
+
+
+def locked_memory() -> None:
+    """RLIMIT_MEMLOCK is too low: who opens or registers is told so, and endpoints go on."""
+    _, hard = resource.getrlimit(resource.RLIMIT_MEMLOCK)
+    page_bytes = resource.getpagesize()
+
+    def limit(soft: int) -> None:
+        resource.setrlimit(resource.RLIMIT_MEMLOCK, (soft, hard))
+
+    async def main() -> None:
+        limit(page_bytes)  # a Fabric's own buffers are more
+        with pytest.raises(ResourceExhaustedError, match=rf"RLIMIT_MEMLOCK is {page_bytes} bytes "):
+            await Fabric(provider="sim", nics=["sim0-rdm"]).__aenter__()
+        limit(hard)
+        async with opened(frame_bytes=MIN_FRAME_BYTES) as pair:
+            limit(page_bytes)
+            with pytest.raises(ResourceExhaustedError, match=r"raise it \(ulimit -l\)"):
+                await pair.near.register(bytearray(1 << 20))
+            await pair.write(1)
+            limit(hard)
+            async with await pair.near.register(bytearray(1 << 20)):
+                await pair.write(2)
+
+    with SimulatedNics(locks_memory=True):
+        run(main())
 
 
 def too_late() -> None:

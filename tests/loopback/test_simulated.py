@@ -46,6 +46,7 @@ def run(program: str, **environment: str) -> None:
         "cancelled_path",
         "slow_lane",
         "lane_errors",
+        "locked_memory",
         "too_late",
         "manners",
     ],

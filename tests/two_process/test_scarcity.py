@@ -33,6 +33,16 @@ def test_descriptors(shared_peers: dict[tuple[str, str], str]) -> None:
     run(sys.executable, str(PROGRAMS), "descriptors", shared_peers["tcp", "asyncio"])
 
 
+def test_descriptors_where_a_peer_joins() -> None:
+    run(sys.executable, str(PROGRAMS), "no_descriptors_to_join_with")
+
+
+@pytest.mark.parametrize("software", ["tcp", "shm"])
+def test_locked_memory(shared_peers: dict[tuple[str, str], str], software: str) -> None:
+    address = shared_peers[software, "asyncio"]
+    run(sys.executable, str(PROGRAMS), "locked_memory", software, address)
+
+
 @pytest.mark.skipif(not may_mount(), reason="this process may not mount anything")
 def test_shared_memory() -> None:
     mount = f"mount -t tmpfs -o size={SHM_MB}m tmpfs /dev/shm"

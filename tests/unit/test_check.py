@@ -96,11 +96,12 @@ def test_no_provider() -> None:
         check(-errno.ENODATA, "fi_eq_read")
 
 
-def test_registration_without_memory_names_the_limit() -> None:
+@pytest.mark.parametrize("call", ["fi_mr_regattr", "fi_mr_reg", "fi_cq_open", "fi_enable"])
+def test_who_may_not_lock_memory_is_told_the_limit(call: str) -> None:
     soft, _ = resource.getrlimit(resource.RLIMIT_MEMLOCK)
     shown = "unlimited" if soft == resource.RLIM_INFINITY else f"{soft} bytes"
     with pytest.raises(ResourceExhaustedError, match=f"RLIMIT_MEMLOCK is {shown}"):
-        check(-errno.ENOMEM, "fi_mr_regattr")
+        check(-errno.ENOMEM, call)
 
 
 def test_text_of_the_provider_is_not_repeated() -> None:

@@ -123,6 +123,8 @@ static int read_setting(struct sim_config *config, const char *key,
 	if (!strcmp(key, "rx_cq_data"))
 		return read_choice(config, key, value, "0", "1",
 				   &config->consume);
+	if (!strcmp(key, "lock"))
+		return read_choice(config, key, value, "0", "1", &config->lock);
 	return read_number(config, key, value);
 }
 

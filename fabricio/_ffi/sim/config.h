@@ -21,7 +21,8 @@ struct sim_config {
 	uint8_t paced;          /* mode=instant, mode=paced */
 	uint8_t copy;           /* copy=1; 0: RMA moves nothing */
 	uint8_t consume; /* rx_cq_data=0; 1: immediate data take a receive */
-	uint8_t virtual_clock;   /* clock=monotonic, clock=virtual */
+	uint8_t virtual_clock; /* clock=monotonic, clock=virtual */
+	uint8_t lock; /* lock=0; 1: regions keep to RLIMIT_MEMLOCK in all */
 	struct fi_pci_attr *pci; /* owned, nic_count; see pci= */
 	char error[192];         /* why it was refused */
 };

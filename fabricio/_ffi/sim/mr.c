@@ -4,6 +4,7 @@
 #include "ep.h"
 
 #include <rdma/fi_errno.h>
+#include <sys/resource.h>
 
 #define FIRST_ENTRIES 64u
 
@@ -58,6 +59,20 @@ static int mr_grow(struct sim_domain *domain)
 	return 0;
 }
 
+/* As the kernel does for a NIC, for which it keeps the pages in place. The
+ * wire's mutex is held. */
+static int mr_lock(struct sim_wire *wire, uint64_t bytes)
+{
+	struct rlimit limit;
+
+	if (wire->config.lock && !getrlimit(RLIMIT_MEMLOCK, &limit) &&
+	    limit.rlim_cur != RLIM_INFINITY &&
+	    wire->locked_bytes + bytes > limit.rlim_cur)
+		return -FI_ENOMEM;
+	wire->locked_bytes += bytes;
+	return 0;
+}
+
 /* D1 holds. */
 static int mr_enter(struct sim_domain *domain, const void *memory,
 		    size_t length, uint64_t access, uint32_t *key)
@@ -93,6 +108,7 @@ static int mr_close(struct fid *fid)
 
 	wire = sim_wire_enter(&ret);
 	mr_exclude(wire, domain, 1);
+	wire->locked_bytes -= domain->entries[place].length;
 	domain->entries[place].key = 0;
 	domain->entries[place].next = domain->free_entry;
 	domain->free_entry = place;
@@ -157,7 +173,13 @@ static int mr_open(struct sim_domain *domain, const struct iovec *iov,
 		return -FI_ENOMEM;
 	wire = sim_wire_enter(&ret);
 	mr_exclude(wire, domain, 1);
-	ret = mr_enter(domain, iov->iov_base, iov->iov_len, access, &key);
+	ret = mr_lock(wire, iov->iov_len);
+	if (!ret) {
+		ret = mr_enter(domain, iov->iov_base, iov->iov_len, access,
+			       &key);
+		if (ret)
+			wire->locked_bytes -= iov->iov_len;
+	}
 	mr_exclude(wire, domain, 0);
 	sim_wire_leave(wire);
 	if (ret) {

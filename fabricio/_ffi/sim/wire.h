@@ -37,6 +37,7 @@ struct sim_wire {
 	struct fab_link domains;   /* struct sim_domain */
 	struct fab_link cqs;       /* struct sim_cq */
 	struct fab_link endpoints; /* enabled struct sim_ep */
+	uint64_t locked_bytes;     /* of all regions that are open */
 	uint64_t process;
 	uint64_t endpoint_number;
 	_Atomic uint64_t now_ns; /* the virtual clock; writer: sim_advance */
