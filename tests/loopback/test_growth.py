@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import os
+import re
 import tracemalloc
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -55,7 +56,7 @@ def _list() -> tuple[int, int, int]:
     return (
         len(os.listdir("/proc/self/fd")),
         len(os.listdir("/proc/self/task")),
-        sum(str(os.getpid()) in name for name in names),
+        sum(str(os.getpid()) in re.findall(r"\d+", name) for name in names),
     )
 
 

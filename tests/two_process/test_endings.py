@@ -8,6 +8,7 @@ import re
 import signal
 import subprocess
 import sys
+from array import array
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).parents[2]
 LIMIT_S = 15.0  # a backstop: a program that hangs is found by it
 PAGES, PAGE_BYTES = 1 << 20, 8
+ALL_PAGES = array("q", range(PAGES))
 
 loops = pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
 
@@ -135,7 +137,7 @@ async def test_closing_with_a_stopped_peer(open_link: OpenLink, how: str) -> Non
     async with open_link(**SLOW, peer_timeout_s=0.5) as (link, peer):
         region = await link.fabric.register(memory := bytearray(PAGES * PAGE_BYTES))
         remote = await link.remote(len(memory))
-        where = (region, range(PAGES), remote, range(PAGES))
+        where = (region, ALL_PAGES, remote, ALL_PAGES)
         transfers: list[Transfer] = [
             link.endpoint.write_pages(*where, page_bytes=PAGE_BYTES, notify=1),
             link.endpoint.read_pages(*where, page_bytes=PAGE_BYTES),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import signal
+from array import array
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 TIMEOUT_S = 0.5
 
 COUNT, PAGE_BYTES = 1 << 20, 64
+ALL_PAGES = array("q", range(COUNT))
 
 
 async def test_in_the_middle_of_writes(open_link: OpenLink, shared_peer: str) -> None:
@@ -31,7 +33,7 @@ async def test_in_the_middle_of_writes(open_link: OpenLink, shared_peer: str) ->
             while True:
                 transfers[:] = [
                     link.endpoint.write_pages(
-                        region, range(COUNT), remote, range(COUNT), page_bytes=PAGE_BYTES
+                        region, ALL_PAGES, remote, ALL_PAGES, page_bytes=PAGE_BYTES
                     )
                 ]
                 assert await transfers[0] == COUNT * PAGE_BYTES
@@ -81,7 +83,7 @@ async def test_small_reads_leave_room_for_others(
             async with link.to(doomed.address) as other:
                 remote = await other.remote(COUNT * PAGE_BYTES)
                 transfer = other.endpoint.read_pages(
-                    region, range(COUNT), remote, range(COUNT), page_bytes=PAGE_BYTES
+                    region, ALL_PAGES, remote, ALL_PAGES, page_bytes=PAGE_BYTES
                 )
                 assert await doomed.end(signal.SIGKILL) == -signal.SIGKILL
                 with pytest.raises(PeerLostError):

@@ -32,10 +32,10 @@ class Broken(Sequence[bytes]):
 WRONG = [
     b"",
     SECRET[: MIN_SECRET_BYTES - 1],
-    bytes(MAX_SECRET_BYTES + 1),
+    pytest.param(bytes(MAX_SECRET_BYTES + 1), id="too long"),
     SECRET.decode(),
     bytearray(SECRET),
-    memoryview(SECRET),
+    pytest.param(memoryview(SECRET), id="memoryview"),
     [],
     [SECRET.decode()],
     [SECRET, b"short"],
