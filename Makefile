@@ -13,6 +13,8 @@ DEMO ?=
 MINUTES ?= 20
 TARGET ?=
 SOAK ?=
+# Tests run at once, each in one of so many processes: most of them wait most of the time.
+JOBS ?= 2
 comma := ,
 
 # .venv holds absolute paths, so a moved or copied tree sets itself up anew.
@@ -85,11 +87,13 @@ build: $(STAMPS)/editable
 
 # --- tests ------------------------------------------------------------------------------------
 
+PYTEST = $(RUN) $(BIN)/python -m pytest -n $(JOBS) --dist worksteal
+
 test: build test-native
-	@$(RUN) $(BIN)/python -m pytest
+	@$(PYTEST)
 
 test-fast: build
-	@$(RUN) $(BIN)/python -m pytest -k "not shm and not uvloop" tests/unit $(wildcard tests/loopback)
+	@$(PYTEST) -m "not slow" -k "not shm and not uvloop" tests/unit $(wildcard tests/loopback)
 
 # Address space randomisation with many bits is more than older ThreadSanitizers can take.
 # The programs use the libfabric that Python uses.

@@ -10,11 +10,15 @@ import tracemalloc
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
 from fabricio import Fabric
 
 if TYPE_CHECKING:
     from fabricio import Listener
     from tests.loopback.conftest import OpenPair, Pair
+
+pytestmark = pytest.mark.slow
 
 TIMES, NEW_FABRICS = 500, 40
 LIMIT_S = 10.0

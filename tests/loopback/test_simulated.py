@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.slow
+
 PROGRAMS = Path(__file__).with_name("simulated.py")
 LIMIT_S = 18.0
 SYSTEM = sorted(Path("/usr/lib").glob("*-linux-gnu/libfabric.so.1"))
