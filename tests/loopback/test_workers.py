@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -42,11 +42,13 @@ async def open_shaped(
 
 def affinities() -> dict[str, set[int]]:
     """CPUs of each engine thread, by its name."""
-    tasks = list(Path("/proc/self/task").iterdir())
-    names = {int(task.name): (task / "comm").read_text().strip() for task in tasks}
-    return {
-        name: os.sched_getaffinity(tid) for tid, name in names.items() if name.startswith("fab-w")
-    }
+    found = {}
+    for task in Path("/proc/self/task").iterdir():
+        with suppress(FileNotFoundError):  # the thread that looked at the machine ends by itself
+            name = (task / "comm").read_text().strip()
+            if name.startswith("fab-w"):
+                found[name] = os.sched_getaffinity(int(task.name))
+    return found
 
 
 @SHAPES
