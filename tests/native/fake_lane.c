@@ -331,7 +331,6 @@ static void lane_open(struct fake *fake, const struct fake_limits *limits)
 		limits->operation_bytes ? limits->operation_bytes : 1ull << 20;
 	lane->segments = limits->segments ? limits->segments : 1;
 	lane->segment_bytes = UINT64_MAX;
-	lane->plain_bytes = limits->plain_bytes;
 	CHECK(!fab_op_slab_construct(&lane->ops, lane->limit_count + 32));
 	lane->receives = calloc(lane->receive_count, sizeof(*lane->receives));
 	lane->bounces = calloc(bounces + 1, sizeof(*lane->bounces));

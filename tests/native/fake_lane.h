@@ -106,7 +106,6 @@ struct fake_limits {
 	uint64_t inflight_bytes;
 	uint64_t operation_bytes;
 	uint32_t segments;
-	uint64_t plain_bytes;
 	uint32_t bounce;  /* 1: frames go through registered memory */
 	uint32_t no_wait; /* 1: the CQ has no wait fd */
 };

@@ -13,8 +13,6 @@ import pytest
 from fabricio import PeerLostError, Transfer
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from tests.two_process.conftest import OpenLink, OpenPeer
 
 TIMEOUT_S = 0.5
@@ -73,9 +71,8 @@ async def test_in_the_middle_of_reads(open_link: OpenLink, shared_peer: str) -> 
 
 
 async def test_small_reads_leave_room_for_others(
-    open_link: OpenLink, open_peer: OpenPeer, shared_peer: str, known_gap: Callable[[str], None]
+    open_link: OpenLink, open_peer: OpenPeer, shared_peer: str
 ) -> None:
-    known_gap("small_reads_of_a_killed_peer")
     options = {"segments": 1, "merge": False, "peer_timeout_s": 0.5, "connect_timeout_s": 1.0}
     async with open_link(**options) as (link, peer), open_peer() as second:
         region = await link.fabric.register(bytearray(COUNT * PAGE_BYTES))

@@ -28,7 +28,7 @@ from tests.two_process.neighbour import neighbourhood
 from tests.until import until
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
+    from collections.abc import AsyncIterator
 
     from fabricio import MemoryRegion
     from tests.two_process.conftest import Link, OpenPeer, Peer
@@ -200,9 +200,7 @@ async def test_killed(
     open_peer: OpenPeer,
     shared_peer: str,
     who: str,
-    known_gap: Callable[[str], None],
 ) -> None:
-    known_gap("interrupted_in_an_operation" if who == "there" else "operations_with_a_killed_peer")
     random = Random(1)
     options = options | {"peer_timeout_s": TIMEOUT_S}
     async with neighbourhood(shared_peer, options) as neighbour:
@@ -256,10 +254,7 @@ async def test_stopped_for_long(
     open_peer: OpenPeer,
     shared_peer: str,
     who: str,
-    known_gap: Callable[[str], None],
 ) -> None:
-    if who == "there":
-        known_gap("interrupted_in_an_operation")
     random = Random(3)
     options = options | {"peer_timeout_s": TIMEOUT_S}
     async with neighbourhood(shared_peer, options) as neighbour:

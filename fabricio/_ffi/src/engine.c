@@ -9,6 +9,7 @@
 #include <rdma/fi_errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/random.h>
 
 #define COMMAND_RING    1024u
 #define COMPLETION_RING 4096u
@@ -120,6 +121,16 @@ static int plans_fit(const struct fab_options *options)
 	return 1;
 }
 
+/* Never 0. */
+static uint64_t engine_token(void)
+{
+	uint64_t token = 0;
+
+	if (getrandom(&token, sizeof(token), 0) != sizeof(token))
+		token = (uintptr_t) &token; /* the address alone is random */
+	return token | 1;
+}
+
 static int engine_construct_worker(struct fab_engine *engine, uint32_t index,
 				   const struct fab_plan *plan)
 {
@@ -128,6 +139,7 @@ static int engine_construct_worker(struct fab_engine *engine, uint32_t index,
 
 	pthread_mutex_init(&worker->lock, NULL);
 	worker->index = index;
+	worker->token = engine_token();
 	worker->options = engine->options;
 	worker->doorbell = &engine->doorbell;
 	worker->sleeper.fd = -1;

@@ -1,7 +1,7 @@
 /* Frames: what goes over fi_send(3), and the buffers it goes through.
  *
  * On the wire a frame is a struct fab_frame_header, little-endian, and a
- * payload. Engine frames (ANNOUNCE to PLACE) have a fixed payload; HELLO and
+ * payload. Engine frames (ANNOUNCE to PROCESS) have a fixed payload; HELLO and
  * MESSAGE payloads belong to Python. */
 #ifndef FAB_FRAME_H
 #define FAB_FRAME_H
@@ -20,11 +20,12 @@ enum fab_engine_frame_kind {
 	FAB_FRAME_CONFIRM = 17,  /* target -> source: counted them */
 	FAB_FRAME_STIR =
 		18, /* keep polling: what I do shows in no CQ of yours */
-	FAB_FRAME_PROVE = 19,  /* source -> target: is this key good? */
-	FAB_FRAME_PROVEN = 20, /* target -> source: it is */
-	FAB_FRAME_BEAT = 21,   /* I live, and have sent you so much */
-	FAB_FRAME_PATHS = 22,  /* I have lost these paths */
-	FAB_FRAME_PLACE = 23,  /* a socket of mine leads to you from here */
+	FAB_FRAME_PROVE = 19,   /* source -> target: is this key good? */
+	FAB_FRAME_PROVEN = 20,  /* target -> source: it is */
+	FAB_FRAME_BEAT = 21,    /* I live, and have sent you so much */
+	FAB_FRAME_PATHS = 22,   /* I have lost these paths */
+	FAB_FRAME_PLACE = 23,   /* a socket of mine leads to you from here */
+	FAB_FRAME_PROCESS = 24, /* you reach my memory so: cma.h */
 };
 
 struct fab_frame_header {
@@ -90,6 +91,12 @@ struct fab_place {
 	unsigned char host[16]; /* in network order */
 	uint16_t port;
 	uint16_t family;
+};
+
+struct fab_process {
+	uint64_t id;
+	uint64_t place; /* address of a token, in its memory */
+	uint64_t token; /* what is found there */
 };
 
 #define FAB_ANY_LANE UINT32_MAX

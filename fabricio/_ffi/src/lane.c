@@ -57,7 +57,7 @@ static void lane_read_limits(struct fab_lane *lane,
 	if (plan->lane_count > 1)
 		lane->operation_bytes =
 			smaller(lane->operation_bytes, options->stripe_bytes);
-	lane->plain_bytes = tuning->plain_bytes;
+	lane->peer_count = tuning->peer_count;
 	lane->lists_sockets = tuning->lists_sockets;
 	lane->segments =
 		options->segments ? options->segments : tuning->segments;
@@ -72,6 +72,7 @@ static void lane_read_limits(struct fab_lane *lane,
 	lane->key_bytes = (uint32_t) info->domain_attr->mr_key_size;
 	lane->virtual_addresses =
 		!!(info->domain_attr->mr_mode & FI_MR_VIRT_ADDR);
+	lane->attaches = tuning->shares_memory && lane->virtual_addresses;
 	lane->consumes_receives = !!(info->mode & FI_RX_CQ_DATA);
 }
 
@@ -321,6 +322,8 @@ void fab_lane_close_objects(struct fab_lane *lane)
 
 void fab_lane_close(struct fab_lane *lane)
 {
+	if (lane->self)
+		fab_lane_address_remove(lane, lane->self);
 	/* Peers have given back their addresses: guests have what is left. */
 	if (lane->local)
 		fab_local_retire(lane->local, lane);
@@ -486,6 +489,21 @@ void fab_lane_speak(struct fab_lane *lane,
 	lane->word.kind = FAB_OP_WORD;
 	(void) fi_send(lane->ep, lane->frames, 0, lane->frames_desc,
 		       address->address, &lane->word);
+}
+
+int fab_lane_hears(struct fab_lane *lane, uint64_t now_ns, uint64_t patience_ns)
+{
+	uint32_t length = (uint32_t) strlen((const char *) lane->address) + 1;
+
+	if (!lane->attaches || now_ns - lane->heard_ns < patience_ns)
+		return 1;
+	if (!lane->asked_ns)
+		lane->asked_ns = now_ns;
+	if (!lane->self &&
+	    fab_lane_guest_add(lane, lane->address, length, &lane->self))
+		return 1; /* out of memory: it is not known */
+	fab_lane_speak(lane, lane->self);
+	return now_ns - lane->asked_ns < patience_ns;
 }
 
 void fab_lane_purge(struct fab_lane *lane, int all)

@@ -43,23 +43,28 @@ struct fab_lane {
 	struct fab_op_slab ops;
 	unsigned char **bounces; /* owned stack of free bounce buffers */
 	uint32_t bounce_count;
-	struct fab_link addresses; /* struct fab_lane_address */
-	struct fab_local *local;   /* owned; NULL: memory is not shared */
-	uint32_t local_seen;       /* news of its neighbours, up to here */
-	uint32_t visiting;         /* visits that are not welcome yet */
-	struct fab_op word;        /* context of fab_lane_speak */
+	struct fab_link addresses;     /* struct fab_lane_address */
+	struct fab_local *local;       /* owned; NULL: memory is not shared */
+	uint32_t local_seen;           /* news of its neighbours, up to here */
+	uint32_t visiting;             /* visits that are not welcome yet */
+	struct fab_op word;            /* context of fab_lane_speak */
+	struct fab_lane_address *self; /* owned; NULL before it is needed */
+	uint64_t heard_ns;             /* when something last arrived */
+	uint64_t asked_ns; /* when the lane last spoke to itself; 0: heard */
 	uint32_t address_bytes;
 	unsigned char address[256];
 	uint32_t inflight_count; /* RMA operations out */
 	uint64_t inflight_bytes;
+	uint32_t buried; /* operations that never complete: op.h */
 	uint32_t limit_count;
+	uint32_t peer_count; /* of one peer's, at most; 0: any */
 	uint64_t limit_bytes;
 	uint64_t operation_bytes; /* longest operation */
 	uint64_t segment_bytes;   /* pages up to this size share one */
-	uint64_t plain_bytes;     /* as in struct fab_tuning */
 	uint32_t segments;
 	uint32_t key_bytes;
 	uint32_t virtual_addresses;
+	uint32_t attaches; /* peers may be processes of this host: cma.h */
 	uint32_t consumes_receives; /* FI_RX_CQ_DATA: immediates eat receives */
 };
 
@@ -101,6 +106,11 @@ int fab_lane_guest_add(struct fab_lane *lane, const void *bytes,
 /* Make the provider tell the address who we are. */
 void fab_lane_speak(struct fab_lane *lane,
 		    const struct fab_lane_address *address);
+/* Whether what is sent to the lane still arrives. A process that is killed in
+ * the midst of sending keeps its place in the provider's queue, and nothing
+ * behind it is seen. So a lane that hears nothing speaks to itself. [worker] */
+int fab_lane_hears(struct fab_lane *lane, uint64_t now_ns,
+		   uint64_t patience_ns);
 /* Remove addresses that nobody uses any more: those whose visit is over, or
  * all. */
 void fab_lane_purge(struct fab_lane *lane, int all);

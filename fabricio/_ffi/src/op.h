@@ -1,7 +1,9 @@
 /* Operation slab: one slot for each operation that a lane has posted.
  *
  * O1 a slot is free, or posted exactly once; it is freed by its completion
- *    entry and by nothing else (closing the endpoint counts as one).
+ *    entry and by nothing else (closing the endpoint counts as one). One that
+ *    will have none, since its peer's process has ended, is buried: nobody
+ *    waits for it, and it keeps its slot.
  * O2 op_context is the slot's address, so the completion finds it without a
  *    search; `posted` refuses a second completion for the same slot.
  * O3 generation grows with each use, for traces and tests.
@@ -21,6 +23,7 @@ enum fab_op_kind {
 	FAB_OP_FRAME = 2,
 	FAB_OP_RMA = 3,
 	FAB_OP_WORD = 4, /* of fab_lane_speak; in no slab */
+	FAB_OP_BURIED = 5,
 };
 
 struct fab_op {

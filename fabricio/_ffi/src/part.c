@@ -127,18 +127,17 @@ void fab_part_begin(struct fab_worker *worker, struct fab_part *part)
 	fab_part_admit(worker, peer);
 }
 
-/* Where plain writes are to be had for a proven key, have it proven. */
+/* cma.h, M4 */
 static void part_ask_proof(struct fab_worker *worker,
 			   const struct fab_part *part)
 {
 	struct fab_proof proof = {
 		.key = part->remote_keys[0],
-		.access = FAB_ACCESS_REMOTE_WRITE,
+		.access = fab_part_access(part),
 	};
 
-	if (worker->lanes[0].plain_bytes && part->departed &&
-	    !(part->flags & FAB_TRANSFER_READ) &&
-	    !fab_peer_has_proven(part->peer, part->remote_keys[0]))
+	if (part->peer->cma.process &&
+	    !fab_peer_has_proven(part->peer, proof.key, proof.access))
 		fab_peer_send(worker, part->peer, FAB_FRAME_PROVE, &proof,
 			      sizeof(proof));
 }
@@ -191,9 +190,7 @@ static void part_announce(struct fab_worker *worker, struct fab_part *part,
 
 	announce.count = part->marked;
 	if (!part->empty)
-		announce.access = part->flags & FAB_TRANSFER_READ ?
-					  FAB_ACCESS_REMOTE_READ :
-					  FAB_ACCESS_REMOTE_WRITE;
+		announce.access = fab_part_access(part);
 	if (part->flags & FAB_TRANSFER_NOTIFY)
 		announce.flags |= FAB_ANNOUNCE_NOTIFY;
 	if (part->moved) {
@@ -381,14 +378,28 @@ void fab_part_discard(struct fab_worker *worker, struct fab_part *part)
 }
 
 void fab_part_moved(struct fab_worker *worker, struct fab_part *part,
-		    uint64_t bytes, uint32_t pages)
+		    uint32_t operations, uint64_t bytes, uint32_t pages)
 {
-	part->completed++;
+	part->completed += operations;
 	part->moved_ns = worker->now_ns;
 	fab_worker_count(&part->bytes_done, bytes);
 	fab_worker_count(&part->pages_done, pages);
 	if (part_out(part) == 0)
 		fab_part_settle(worker, part);
+}
+
+void fab_part_succeeded(struct fab_worker *worker, struct fab_part *part,
+			uint32_t operations, uint64_t bytes, uint32_t pages)
+{
+	struct fab_counters *counters = &worker->statistics;
+
+	fab_worker_count(&counters->operations_completed, operations);
+	fab_worker_count(&counters->pages, pages);
+	fab_worker_count(part->flags & FAB_TRANSFER_READ ?
+				 &counters->bytes_read :
+				 &counters->bytes_written,
+			 bytes);
+	fab_part_moved(worker, part, operations, bytes, pages);
 }
 
 /* The peer never will have all of it. Tell it once more, by announcing the

@@ -95,6 +95,13 @@ struct fab_part {
 	uint64_t remote_keys[];
 };
 
+/* What its remote key must grant: enum fab_access. */
+static inline uint32_t fab_part_access(const struct fab_part *part)
+{
+	return part->flags & FAB_TRANSFER_READ ? FAB_ACCESS_REMOTE_READ :
+						 FAB_ACCESS_REMOTE_WRITE;
+}
+
 /* Whether it has anything to post, if need be from a new chunk. [worker] */
 int fab_part_more(struct fab_part *part);
 
@@ -111,9 +118,11 @@ void fab_part_restart(struct fab_worker *worker, struct fab_part *part,
 void fab_part_fail(struct fab_worker *worker, struct fab_part *part,
 		   const struct fab_error *error);
 
-/* One operation of it completed. [worker] */
+/* Operations of it completed; and they did so well. [worker] */
 void fab_part_moved(struct fab_worker *worker, struct fab_part *part,
-		    uint64_t bytes, uint32_t pages);
+		    uint32_t operations, uint64_t bytes, uint32_t pages);
+void fab_part_succeeded(struct fab_worker *worker, struct fab_part *part,
+			uint32_t operations, uint64_t bytes, uint32_t pages);
 
 /* The peer answered an announcement. [worker] */
 void fab_part_confirmed(struct fab_worker *worker, struct fab_part *part,

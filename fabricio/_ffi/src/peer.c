@@ -66,6 +66,7 @@ static void peer_release(struct fab_worker *worker, struct fab_peer *peer)
 {
 	fab_departures_destruct(&peer->departures);
 	fab_arrivals_destruct(&peer->arrivals);
+	fab_cma_forget(&peer->cma);
 	memset(peer->proven, 0, sizeof(peer->proven));
 	free(peer->sockets);
 	peer->sockets = NULL;
@@ -205,26 +206,32 @@ void fab_peer_link(struct fab_worker *worker, struct fab_peer *peer,
 	peer->heard_ns = peer->beat_ns = worker->now_ns;
 	worker->watched += heartbeat_ns != 0;
 	fab_connections_expect(worker);
+	fab_cma_tell(worker, peer);
 	peer_warm_up(worker, peer);
 	fab_part_admit(worker, peer);
 	fab_peer_ready(worker, peer);
 }
 
-static uint64_t *peer_place(struct fab_peer *peer, uint64_t key)
+static struct fab_proof *peer_place(struct fab_peer *peer, uint64_t key)
 {
 	return &peer->proven[key * 0x9e3779b97f4a7c15ull >> 60];
 }
 
-int fab_peer_has_proven(const struct fab_peer *peer, uint64_t key)
+int fab_peer_has_proven(struct fab_peer *peer, uint64_t key, uint32_t access)
 {
-	/* Key 0 would look like an empty place: never proven is never wrong. */
-	return key &&
-	       *peer_place((struct fab_peer *) (uintptr_t) peer, key) == key;
+	const struct fab_proof *proof = peer_place(peer, key);
+
+	return proof->key == key && (proof->access & access) == access;
 }
 
-void fab_peer_prove(struct fab_peer *peer, uint64_t key)
+void fab_peer_prove(struct fab_peer *peer, const struct fab_proof *proof)
 {
-	*peer_place(peer, key) = key;
+	struct fab_proof *known = peer_place(peer, proof->key);
+
+	if (known->key == proof->key)
+		known->access |= proof->access;
+	else
+		*known = *proof;
 }
 
 void fab_peer_ready(struct fab_worker *worker, struct fab_peer *peer)
@@ -533,8 +540,11 @@ void fab_peer_tick(struct fab_worker *worker, struct fab_peer *peer)
 		}
 	}
 	fab_peer_settle(worker, peer);
-	if (peer->state != FAB_PEER_OPEN && peer->state != FAB_PEER_ATTACHED)
+	if (peer->state != FAB_PEER_OPEN && peer->state != FAB_PEER_ATTACHED) {
+		if (peer_out(peer) && fab_cma_ended(&peer->cma))
+			fab_reap_bury(worker, peer);
 		return;
+	}
 	if (peer->heartbeat_ns) {
 		peer_beat(worker, peer);
 		since = peer->heard_ns;
@@ -573,6 +583,7 @@ void fab_peer_destruct(struct fab_peer *peer)
 	fab_part_free_list(&peer->settling);
 	fab_departures_destruct(&peer->departures);
 	fab_arrivals_destruct(&peer->arrivals);
+	fab_cma_forget(&peer->cma);
 	free(peer->sockets);
 	free(peer->addresses);
 	free(peer);

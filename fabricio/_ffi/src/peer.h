@@ -15,6 +15,7 @@
 #ifndef FAB_PEER_H
 #define FAB_PEER_H
 
+#include "cma.h"
 #include "confirm.h"
 #include "error.h"
 #include "frame.h"
@@ -85,7 +86,8 @@ struct fab_peer {
 	uint64_t messages_out; /* frames of that kind that have left */
 	uint64_t messages_in;  /* that have arrived */
 	uint64_t missing_ns;   /* since when some have not; 0: all have */
-	uint64_t proven[FAB_PROVEN_KEYS]; /* remote keys that it called good */
+	struct fab_cma cma;    /* the process behind it */
+	struct fab_proof proven[FAB_PROVEN_KEYS]; /* what it called good */
 	uint64_t stirred_ns;  /* when it was last told to keep polling */
 	uint64_t waiting_ns;  /* since when something waits for it; 0: no */
 	uint64_t deadline_ns; /* of REMOVING and BROKEN; 0: over */
@@ -134,10 +136,10 @@ void fab_peer_sever(struct fab_worker *worker, struct fab_peer *peer,
 int fab_peer_lose_lane(struct fab_worker *worker, struct fab_peer *peer,
 		       uint32_t lane, const struct fab_error *error);
 
-/* Whether the peer has proven this key; and that it has. A few are remembered.
- * [worker] */
-int fab_peer_has_proven(const struct fab_peer *peer, uint64_t key);
-void fab_peer_prove(struct fab_peer *peer, uint64_t key);
+/* Whether the peer has said that this key grants the access; and that it has. A
+ * few are remembered. [worker] */
+int fab_peer_has_proven(struct fab_peer *peer, uint64_t key, uint32_t access);
+void fab_peer_prove(struct fab_peer *peer, const struct fab_proof *proof);
 
 /* Something to post: get its turn. [worker] */
 void fab_peer_ready(struct fab_worker *worker, struct fab_peer *peer);

@@ -105,25 +105,12 @@ static uint32_t post_gather(const struct fab_lane *lane,
 	return n;
 }
 
-/* Whether the operation carries immediate data, so that the peer counts it.
- * Where a plain one needs no count, only the first does, which keeps the peer
- * awake. But all do before the peer has proven the key: a plain write may land
- * whatever it is. */
-static uint32_t post_marks(const struct fab_lane *lane,
-			   const struct fab_part *part, const struct fab_op *op)
-{
-	if (!part->departed || (part->flags & FAB_TRANSFER_READ))
-		return 0;
-	return !lane->plain_bytes || op->bytes <= lane->plain_bytes ||
-	       !part->marked ||
-	       !fab_peer_has_proven(part->peer, part->remote_keys[0]);
-}
-
 static int post_operation(struct fab_worker *worker, struct fab_lane *lane,
 			  uint32_t number, struct fab_peer *peer,
 			  struct fab_part *part)
 {
 	int read = part->flags & FAB_TRANSFER_READ;
+	uint64_t flags = FI_COMPLETION;
 	struct fab_cursor cursor = part->cursor;
 	struct iovec iov[FAB_MAX_SEGMENTS];
 	void *desc[FAB_MAX_SEGMENTS];
@@ -145,14 +132,14 @@ static int post_operation(struct fab_worker *worker, struct fab_lane *lane,
 			    &cursor, iov, desc, rma_iov, op);
 	msg.context = &op->context;
 	msg.data = part->immediate;
-	op->marked = post_marks(lane, part, op);
-	if (read)
-		ret = fi_readmsg(lane->ep, &msg, FI_COMPLETION);
-	else
-		ret = fi_writemsg(lane->ep, &msg,
-				  op->marked ?
-					  FI_COMPLETION | FI_REMOTE_CQ_DATA :
-					  FI_COMPLETION);
+	/* So that the peer counts it. */
+	op->marked = part->departed && !read;
+	if (op->marked)
+		flags |= FI_REMOTE_CQ_DATA;
+	else if (lane->attaches)
+		flags |= FI_DELIVERY_COMPLETE;
+	ret = read ? fi_readmsg(lane->ep, &msg, flags) :
+		     fi_writemsg(lane->ep, &msg, flags);
 	if (ret) {
 		fab_op_release(&lane->ops, op);
 		return (int) ret;
@@ -171,12 +158,14 @@ static int post_operation(struct fab_worker *worker, struct fab_lane *lane,
 }
 
 /* Without a wait fd the peer naps when its CQ stays empty. What it does not see
- * there, it must be told of: a provider may need it to poll all the same. */
+ * there, it must be told of: a provider may need it to poll all the same, and
+ * the announcement is not to find it asleep. */
 static void post_stir(struct fab_worker *worker, const struct fab_lane *lane,
-		      struct fab_peer *peer, const struct fab_part *part)
+		      struct fab_peer *peer, const struct fab_part *part,
+		      int attached)
 {
 	if (lane->cq_fd >= 0 ||
-	    (part->departed && !(part->flags & FAB_TRANSFER_READ)))
+	    (!attached && part->departed && !(part->flags & FAB_TRANSFER_READ)))
 		return;
 	if (worker->now_ns - peer->stirred_ns < worker->options.spin_ns / 2)
 		return;
@@ -210,6 +199,9 @@ static int post_pages(struct fab_worker *worker, struct fab_lane *lane,
 	while (!ret && quantum-- && fab_part_more(part)) {
 		if (lane->inflight_bytes >= enough)
 			break;
+		if (lane->peer_count &&
+		    peer->operations_out >= lane->peer_count)
+			return -FI_EAGAIN;
 		if (lane->inflight_count >= lane->limit_count ||
 		    (lane->inflight_count &&
 		     lane->inflight_bytes >= lane->limit_bytes)) {
@@ -223,6 +215,59 @@ static int post_pages(struct fab_worker *worker, struct fab_lane *lane,
 			(*posted)++;
 	}
 	return ret;
+}
+
+/* Whether its pages are copied without the provider: cma.h. */
+static int post_attaches(struct fab_peer *peer, const struct fab_part *part)
+{
+	return peer->cma.process &&
+	       fab_peer_has_proven(peer, part->remote_keys[0],
+				   fab_part_access(part));
+}
+
+/* A turn of one transfer by one copy, whose segments are its operations. As
+ * post_pages. */
+static int post_copy(struct fab_worker *worker, struct fab_peer *peer,
+		     struct fab_part *part, uint32_t *posted)
+{
+	const struct fab_pages *pages = &part->supply->pages;
+	int read = part->flags & FAB_TRANSFER_READ;
+	struct iovec near[FAB_CMA_SEGMENTS], far[FAB_CMA_SEGMENTS];
+	struct fab_cursor cursor;
+	uint64_t longest = worker->lanes[0].operation_bytes, bytes = 0;
+	uint32_t n = 0, ended = 0;
+	int ret;
+
+	if (!fab_part_more(part))
+		return 0;
+	cursor = part->cursor;
+	while (n < FAB_CMA_SEGMENTS && bytes < QUANTUM_BYTES &&
+	       fab_cursor_before(&cursor, &part->end)) {
+		uint64_t room = QUANTUM_BYTES - bytes;
+		struct fab_segment segment;
+
+		fab_pages_next(pages, &cursor, &part->end,
+			       room < longest ? room : longest,
+			       (int) worker->options.merge, &segment);
+		near[n].iov_base =
+			(void *) (uintptr_t) (part->registration->address +
+					      segment.local);
+		far[n].iov_base = (void *) (uintptr_t) (part->remote_base +
+							segment.remote);
+		near[n].iov_len = far[n].iov_len = segment.bytes;
+		bytes += segment.bytes;
+		ended += segment.pages_ended;
+		n++;
+	}
+	ret = fab_cma_copy(&peer->cma, read, near, far, n, bytes);
+	if (ret)
+		return ret;
+	part->cursor = cursor;
+	part->posted += n;
+	fab_worker_count(&worker->statistics.operations_posted, n);
+	fab_part_succeeded(worker, part, n, bytes, ended);
+	(*posted)++;
+	return 0;
 }
 
 static void post_failed(struct fab_worker *worker, uint32_t number,
@@ -239,6 +284,13 @@ static void post_failed(struct fab_worker *worker, uint32_t number,
 		fab_peer_break_by(worker, peer, &error);
 	else
 		fab_part_fail(worker, part, &error);
+}
+
+static const char *post_call(const struct fab_part *part, int attached)
+{
+	if (part->flags & FAB_TRANSFER_READ)
+		return attached ? "process_vm_readv" : "fi_readmsg";
+	return attached ? "process_vm_writev" : "fi_writemsg";
 }
 
 /* A frame that names a lane warms that up, and is not worth more than that. */
@@ -302,26 +354,27 @@ static int post_peer(struct fab_worker *worker, struct fab_peer *peer,
 		uint32_t i = (peer->turn + turn) % worker->lane_count;
 		struct fab_part *part;
 		uint32_t before;
+		int attached;
 
 		if (peer->state != FAB_PEER_ATTACHED ||
 		    fab_list_empty(&peer->posting))
 			return 0;
 		part = FAB_ENTRY(peer->posting.next, struct fab_part, link);
-		if (post_check(peer, i))
+		attached = post_attaches(peer, part);
+		if (!attached && post_check(peer, i))
 			continue;
-		post_stir(worker, &worker->lanes[i], peer, part);
+		post_stir(worker, &worker->lanes[i], peer, part, attached);
 		if (peer->state != FAB_PEER_ATTACHED)
 			return 0;
 		before = *posted;
-		ret = post_pages(worker, &worker->lanes[i], i, peer, part,
-				 posted);
+		ret = attached ? post_copy(worker, peer, part, posted) :
+				 post_pages(worker, &worker->lanes[i], i, peer,
+					    part, posted);
 		if (ret == -FI_EAGAIN)
 			fab_worker_count(&worker->statistics.again, 1);
 		if (ret && ret != -FI_EAGAIN) {
 			post_failed(worker, i, peer, part, ret,
-				    part->flags & FAB_TRANSFER_READ ?
-					    "fi_readmsg" :
-					    "fi_writemsg");
+				    post_call(part, attached));
 			continue;
 		}
 		/* No turn was had: the lane is full. */

@@ -18,6 +18,8 @@
 #define BATCH 64
 /* Batches in one pass, so that posting gets its turn. */
 #define BATCHES 4
+/* Passes until all is read that is in a CQ, however busy others are. */
+#define BURIAL_PASSES 64
 /* Payload of hellos that wait for the loop. */
 #define HELLO_LIMIT (4ull << 20)
 
@@ -64,6 +66,7 @@ static int reap_engine_frame(struct fab_worker *worker, struct fab_peer *peer,
 		struct fab_beat beat;
 		struct fab_paths paths;
 		struct fab_place place;
+		struct fab_process process;
 	} body;
 
 	if (kind == FAB_FRAME_ANNOUNCE && bytes == sizeof(body.announce)) {
@@ -83,7 +86,7 @@ static int reap_engine_frame(struct fab_worker *worker, struct fab_peer *peer,
 	}
 	if (kind == FAB_FRAME_PROVEN && bytes == sizeof(body.proof)) {
 		memcpy(&body.proof, payload, sizeof(body.proof));
-		fab_peer_prove(peer, body.proof.key);
+		fab_peer_prove(peer, &body.proof);
 		return 0;
 	}
 	if (kind == FAB_FRAME_BEAT && bytes == sizeof(body.beat)) {
@@ -98,6 +101,10 @@ static int reap_engine_frame(struct fab_worker *worker, struct fab_peer *peer,
 	if (kind == FAB_FRAME_PLACE && bytes == sizeof(body.place)) {
 		memcpy(&body.place, payload, sizeof(body.place));
 		return fab_connections_hear(worker, peer, &body.place);
+	}
+	if (kind == FAB_FRAME_PROCESS && bytes == sizeof(body.process)) {
+		memcpy(&body.process, payload, sizeof(body.process));
+		return fab_cma_hear(worker, peer, &body.process);
 	}
 	/* A stir has done its work by arriving. */
 	return kind == FAB_FRAME_STIR && bytes == 0 ? 0 : -EPROTO;
@@ -153,9 +160,10 @@ static void reap_repost(struct fab_worker *worker, struct fab_lane *lane,
 		fab_worker_fail(worker, ret, "fi_recv", NULL);
 }
 
-/* The operation is over; returns its peer for settling. */
+/* The operation is over. */
 static void reap_operation(struct fab_worker *worker, struct fab_lane *lane,
-			   struct fab_op *op, const struct fab_error *error)
+			   const struct fab_op *op,
+			   const struct fab_error *error)
 {
 	struct fab_part *part = op->part;
 	struct fab_peer *peer = op->peer;
@@ -167,17 +175,10 @@ static void reap_operation(struct fab_worker *worker, struct fab_lane *lane,
 		lane->inflight_count--;
 		lane->inflight_bytes -= bytes;
 	}
-	fab_op_release(&lane->ops, op);
 	peer->operations_out--;
 	if (!error) {
-		fab_worker_count(&worker->statistics.operations_completed, 1);
-		fab_worker_count(&worker->statistics.pages, pages);
-		fab_worker_count(part->flags & FAB_TRANSFER_READ ?
-					 &worker->statistics.bytes_read :
-					 &worker->statistics.bytes_written,
-				 bytes);
 		peer->heard_ns = worker->now_ns;
-		fab_part_moved(worker, part, bytes, pages);
+		fab_part_succeeded(worker, part, 1, bytes, pages);
 	} else {
 		fab_worker_count(&worker->statistics.operations_failed, 1);
 		part->uncounted = 1;
@@ -189,20 +190,19 @@ static void reap_operation(struct fab_worker *worker, struct fab_lane *lane,
 				fab_part_restart(worker, part, error);
 		} else if (!part->stopped)
 			fab_part_fail(worker, part, error);
-		fab_part_moved(worker, part, 0, 0);
+		fab_part_moved(worker, part, 1, 0, 0);
 	}
 	fab_peer_settle(worker, peer);
 }
 
 static void reap_sent(struct fab_worker *worker, struct fab_lane *lane,
-		      struct fab_op *op, const struct fab_error *error)
+		      const struct fab_op *op, const struct fab_error *error)
 {
 	struct fab_outgoing *frame = op->frame;
 	struct fab_peer *peer = op->peer;
 
 	if (op->buffer)
 		lane->bounces[lane->bounce_count++] = op->buffer;
-	fab_op_release(&lane->ops, op);
 	peer->frames_out--;
 	/* By another lane, before all others: whoever gets it twice knows. */
 	if (error && fab_error_is_peer(error->code) &&
@@ -224,19 +224,39 @@ static void reap_sent(struct fab_worker *worker, struct fab_lane *lane,
 	fab_peer_settle(worker, peer);
 }
 
+/* What the slot was for is over. */
+static void reap_ended(struct fab_worker *worker, struct fab_lane *lane,
+		       const struct fab_op *op, const struct fab_error *error)
+{
+	if (op->kind == FAB_OP_RMA)
+		reap_operation(worker, lane, op, error);
+	else
+		reap_sent(worker, lane, op, error);
+}
+
 static void reap_completed(struct fab_worker *worker, struct fab_lane *lane,
 			   struct fab_op *op, const struct fab_error *error)
 {
+	struct fab_op ended;
+
 	if (op && op->kind == FAB_OP_WORD)
 		return;
 	if (!op || !op->posted) {
 		fab_worker_count(&worker->statistics.stray_completions, 1);
 		return;
 	}
-	if (op->kind == FAB_OP_RMA)
-		reap_operation(worker, lane, op, error);
+	ended = *op;
+	fab_op_release(&lane->ops, op);
+	if (ended.kind == FAB_OP_BURIED)
+		lane->buried--;
 	else
-		reap_sent(worker, lane, op, error);
+		reap_ended(worker, lane, &ended, error);
+}
+
+static void reap_arrived(struct fab_worker *worker, struct fab_lane *lane)
+{
+	lane->heard_ns = worker->now_ns;
+	lane->asked_ns = 0;
 }
 
 static void reap_entry(struct fab_worker *worker, struct fab_lane *lane,
@@ -245,10 +265,12 @@ static void reap_entry(struct fab_worker *worker, struct fab_lane *lane,
 	struct fab_op *op = entry->op_context;
 
 	if (entry->flags & FI_REMOTE_CQ_DATA) {
+		reap_arrived(worker, lane);
 		fab_confirm_count(worker, (uint32_t) entry->data);
 		if (lane->consumes_receives && op)
 			reap_repost(worker, lane, op);
 	} else if (op && op->kind == FAB_OP_RECEIVE) {
+		reap_arrived(worker, lane);
 		reap_frame(worker, op->buffer, entry->len);
 		reap_repost(worker, lane, op);
 	} else {
@@ -324,4 +346,44 @@ uint32_t fab_reap_pass(struct fab_worker *worker, struct fab_lane *lane)
 			break;
 	}
 	return total;
+}
+
+static void reap_bury(struct fab_worker *worker, struct fab_lane *lane,
+		      struct fab_op *op)
+{
+	struct fab_op ended = *op;
+	struct fab_error error;
+
+	fab_error_set(&error, -FI_ESHUTDOWN, "pidfd_open", 0,
+		      "the peer's process has ended");
+	op->kind = FAB_OP_BURIED;
+	op->peer = NULL;
+	op->part = NULL;
+	op->frame = NULL;
+	op->buffer = NULL;
+	lane->buried++;
+	reap_ended(worker, lane, &ended, &error);
+}
+
+void fab_reap_bury(struct fab_worker *worker, struct fab_peer *peer)
+{
+	for (uint32_t i = 0; i < worker->lane_count; i++) {
+		struct fab_lane *lane = &worker->lanes[i];
+
+		for (int pass = 0; pass < BURIAL_PASSES; pass++) {
+			if (!fab_reap_pass(worker, lane))
+				break;
+		}
+		for (uint32_t k = 0; k < lane->ops.capacity; k++) {
+			struct fab_op *op = &lane->ops.ops[k];
+
+			if (op->posted && op->peer == peer)
+				reap_bury(worker, lane, op);
+		}
+		if (lane->buried > lane->ops.capacity / 4 * 3)
+			fab_worker_fail(worker, -FI_ENOSPC, "fi_cq_read",
+					"operations with processes that were "
+					"killed have taken up the provider's "
+					"queue");
+	}
 }

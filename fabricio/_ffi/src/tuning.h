@@ -15,13 +15,12 @@ struct fab_tuning {
 	uint64_t shared_bytes;    /* the same, where lanes share the work: what
 				     one has taken no other can take */
 	uint32_t inflight_count;  /* operations; 0: tx_attr->size */
-	/* Writes longer than this are in place once they completed here, and
-	 * the caller's thread copies them within the call; 0: no such thing. */
-	uint64_t plain_bytes;
-	uint32_t writes_last;   /* enum fab_writes_last */
+	uint32_t writes_last;     /* enum fab_writes_last */
 	uint32_t lists_sockets; /* one epoll set has all of a lane: sockets.h */
-	uint32_t shares_memory; /* endpoints of one process share mappings:
-				   see local.h */
+	uint32_t peer_count; /* operations that one peer may have out; 0: any */
+	uint32_t shares_memory; /* peers are processes of this host: cma.h;
+				   endpoints of one process share mappings:
+				   local.h */
 };
 
 const struct fab_tuning *fab_tuning_find(const char *provider);

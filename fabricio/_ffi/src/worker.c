@@ -161,6 +161,20 @@ static uint32_t worker_take_commands(struct fab_worker *worker)
 	return taken;
 }
 
+static void worker_listen(struct fab_worker *worker, struct fab_lane *lane,
+			  uint64_t interval)
+{
+	/* Nobody looked meanwhile. */
+	if (lane->asked_ns && worker->now_ns > worker->tick_ns + interval)
+		lane->asked_ns += worker->now_ns - worker->tick_ns;
+	if (!fab_lane_hears(lane, worker->now_ns,
+			    worker->options.peer_timeout_ns / 2))
+		fab_worker_fail(worker, -FI_ETIMEDOUT, "fi_cq_read",
+				"nothing arrives any more: a process that was "
+				"killed or stopped while it sent holds a place "
+				"in the queue");
+}
+
 static void worker_tick(struct fab_worker *worker)
 {
 	uint64_t interval = worker->options.peer_timeout_ns / 16;
@@ -173,6 +187,8 @@ static void worker_tick(struct fab_worker *worker)
 	if (worker->watched && worker->tick_ns &&
 	    worker->now_ns > worker->tick_ns + interval)
 		fab_peer_excuse(worker, worker->now_ns - worker->tick_ns);
+	for (uint32_t i = 0; i < worker->lane_count && !worker->failed; i++)
+		worker_listen(worker, &worker->lanes[i], interval);
 	worker->tick_ns = worker->now_ns + interval;
 	for (uint32_t i = 0; i < worker->peer_count; i++) {
 		if (worker->peers[i]->state != FAB_PEER_FREE)

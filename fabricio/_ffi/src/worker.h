@@ -72,6 +72,7 @@ struct fab_worker {
 	struct fab_lane *lanes; /* owned array */
 	uint32_t lane_count;
 	uint32_t index;
+	uint64_t token; /* by which other processes know this one: cma.h */
 	struct fab_options options; /* strings borrowed from the engine */
 	struct fab_plan plan;       /* likewise */
 	/* The worker's. */
@@ -157,6 +158,10 @@ int fab_post_frames(struct fab_worker *worker, struct fab_peer *peer,
 		    uint32_t *posted);
 /* Read the lane's CQ. Returns how many entries. */
 uint32_t fab_reap_pass(struct fab_worker *worker, struct fab_lane *lane);
+/* The peer has failed, and its process has ended: what it had completed is
+ * reaped, and what is still out for it buried (op.h, O1): it never completes,
+ * and touches no memory. */
+void fab_reap_bury(struct fab_worker *worker, struct fab_peer *peer);
 
 /* Add to a counter that only this worker writes. */
 static inline void fab_worker_count(_Atomic uint64_t *counter, uint64_t n)
