@@ -8,10 +8,8 @@ import gc
 import os
 import re
 import time
-import tomllib
 from asyncio import constants
 from collections import Counter
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import hypothesis
@@ -76,20 +74,6 @@ def options(provider: str, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
         # No NIC of these is on PCI, and to look there takes a virtual machine most of an opening.
         monkeypatch.setenv("HWLOC_COMPONENTS", "-linux:pci")
     return {"provider": provider, **({"source": "127.0.0.1"} if provider == "tcp" else {})}
-
-
-@pytest.fixture
-def known_gap(request: pytest.FixtureRequest, provider: str) -> Callable[[str], None]:
-    """Expect a test to fail from here on, if providers.toml says so of this provider."""
-    gaps = tomllib.loads(Path(__file__).with_name("providers.toml").read_text("utf-8"))
-
-    def expect(name: str) -> None:
-        gap = gaps.get(provider, {}).get(name)
-        if gap is not None:
-            marker = pytest.mark.xfail(reason=gap["reason"], strict=gap["always"])
-            request.applymarker(marker)
-
-    return expect
 
 
 @pytest.fixture(scope="session")

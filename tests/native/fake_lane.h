@@ -143,6 +143,12 @@ struct fab_transfer *fake_start(struct fake *fake, uint32_t peer,
 				uint32_t flags, uint64_t sequence,
 				struct fab_region *region, uint64_t page_bytes,
 				uint64_t count);
+/* The same to other memory of the peer's than fake_remote's. */
+struct fab_transfer *fake_start_to(struct fake *fake, uint32_t peer,
+				   uint32_t flags, uint64_t sequence,
+				   struct fab_region *region,
+				   uint64_t page_bytes, uint64_t count,
+				   const struct fab_remote *remote);
 
 /* The completion of posts[i]; err 0 or a positive fi_errno. */
 void fake_complete(struct fake *fake, size_t i, int err);

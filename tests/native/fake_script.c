@@ -75,10 +75,11 @@ struct fab_registration *fake_registration(const struct fab_region *region)
 	return region->parts[0];
 }
 
-struct fab_transfer *fake_start(struct fake *fake, uint32_t peer,
-				uint32_t flags, uint64_t sequence,
-				struct fab_region *region, uint64_t page_bytes,
-				uint64_t count)
+struct fab_transfer *fake_start_to(struct fake *fake, uint32_t peer,
+				   uint32_t flags, uint64_t sequence,
+				   struct fab_region *region,
+				   uint64_t page_bytes, uint64_t count,
+				   const struct fab_remote *remote)
 {
 	struct fab_pages pages = {
 		.page_bytes = page_bytes,
@@ -88,12 +89,22 @@ struct fab_transfer *fake_start(struct fake *fake, uint32_t peer,
 		.local_bytes = page_bytes * count,
 		.remote_bytes = page_bytes * count,
 	};
-	struct fab_remote remote = fake_remote();
 	struct fab_transfer *transfer;
 
 	CHECK(!fab_transfer_start(fake->engine, peer, flags, sequence, sequence,
-				  region, &remote, &pages, &transfer));
+				  region, remote, &pages, &transfer));
 	return transfer;
+}
+
+struct fab_transfer *fake_start(struct fake *fake, uint32_t peer,
+				uint32_t flags, uint64_t sequence,
+				struct fab_region *region, uint64_t page_bytes,
+				uint64_t count)
+{
+	struct fab_remote remote = fake_remote();
+
+	return fake_start_to(fake, peer, flags, sequence, region, page_bytes,
+			     count, &remote);
 }
 
 static struct fake_event *event_add(struct fake *fake)

@@ -332,8 +332,38 @@ static void test_hard_error_in_a_turn(void)
 	fake_close(&fake);
 }
 
+/* One peer may have fewer operations out than the lane may. */
+static void test_limit_of_a_peer(void)
+{
+	struct fake_limits limits = {.operation_bytes = PAGE};
+	struct fab_region *region;
+	uint64_t count, bytes;
+	struct fake fake;
+
+	fake_open(&fake, NULL, &limits);
+	fake.lane->peer_inflight = 4;
+	region = fake_region(&fake, 1 << 20);
+	for (int i = 0; i < 2; i++)
+		(void) fake_start(&fake, fake_peer(&fake), 0, (uint64_t) i,
+				  region, PAGE, 10);
+	fake_run(&fake);
+	for (int round = 0; round < 2; round++) {
+		count_out(&fake, &count, &bytes);
+		CHECK(count == 8);
+		fake_complete_all(&fake, 0);
+		fake_run(&fake);
+	}
+	count_out(&fake, &count, &bytes);
+	CHECK(count == 4);
+	fake_complete_all(&fake, 0);
+	fake_run(&fake);
+	CHECK(fake_count(&fake, FAKE_WRITE, 0) == 20);
+	fake_close(&fake);
+}
+
 int main(void)
 {
+	test_limit_of_a_peer();
 	test_limits(1, 1ull << 30);
 	test_limits(7, 1ull << 30);
 	test_limits(64, 1);

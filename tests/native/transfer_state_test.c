@@ -2,10 +2,6 @@
 #include "source.h"
 
 #include <errno.h>
-#include <signal.h>
-#include <sys/prctl.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 /* T1: one DONE, when nothing is out; each immediate names the transfer. */
 static void test_t1_plain_write(void)
@@ -316,137 +312,6 @@ static void test_t5_confirmed_read(void)
 	source_close(&source);
 }
 
-#define COPIED 30u
-
-static uint64_t token = 77;
-
-/* The peer says where its process is found. */
-static void say_process(struct source *source, pid_t id, uint64_t said)
-{
-	struct fab_process process = {
-		.id = (uint64_t) id,
-		.place = (uint64_t) (uintptr_t) &token,
-		.token = said,
-	};
-
-	source->fake.lane->attaches = 1;
-	fake_frame(&source->fake, source->peer, FAB_FRAME_PROCESS, &process,
-		   sizeof(process));
-	fake_run(&source->fake);
-}
-
-static struct fab_transfer *copy_to(struct source *source, void *far)
-{
-	struct fab_pages pages = {
-		.page_bytes = PAGE,
-		.count = COPIED,
-		.local_stride = PAGE,
-		.remote_stride = PAGE,
-		.local_bytes = PAGE * COPIED,
-		.remote_bytes = PAGE * COPIED,
-	};
-	struct fab_remote remote = fake_remote();
-	struct fab_transfer *transfer;
-
-	remote.base = (uint64_t) (uintptr_t) far;
-	CHECK(!fab_transfer_start(source->fake.engine, source->peer, WRITE, 1,
-				  1, source->region, &remote, &pages,
-				  &transfer));
-	fake_pass(&source->fake); /* a copy is no post, which fake_run needs */
-	fake_run(&source->fake);
-	return transfer;
-}
-
-/* M1, M4, T5: pages of a process of this host are copied without the provider,
- * once it was reached and has called the key good, which it is asked at the
- * start. Nobody counts them. Memory that is not there is an error. */
-static void test_m_copies(void)
-{
-	static unsigned char near[PAGE * COPIED], far[PAGE * COPIED];
-	struct fab_transfer *transfer;
-	const struct fake_post *asked;
-	struct source source;
-	struct fab_peer *peer;
-
-	source_open(&source, 64);
-	peer = fake_slot(&source.fake, source.peer);
-	fake_registration(source.region)->address = (uintptr_t) near;
-	say_process(&source, getpid(), token + 1);
-	CHECK(!peer->cma.process);
-	say_process(&source, getpid(), token);
-	CHECK(peer->cma.process == getpid());
-	memset(near, 1, sizeof(near));
-	transfer = copy_to(&source, far);
-	source_check_announced(&source, COPIED, 0, 0);
-	asked = fake_last_frame(&source.fake, FAB_FRAME_PROVE);
-	CHECK(asked->proof.key == fake_part(transfer)->remote_keys[0]);
-	CHECK(asked->proof.access == FAB_ACCESS_REMOTE_WRITE);
-	fake_frame(&source.fake, source.peer, FAB_FRAME_PROVEN, &asked->proof,
-		   sizeof(asked->proof));
-	source_complete(&source);
-	source_answer(&source, 0, COPIED);
-	source_expect_done(&source, 1, 0, 1);
-	source_release(&source, transfer);
-	source_complete(&source);
-	CHECK(far[0] == 0);
-
-	source.fake.post_count = 0;
-	transfer = copy_to(&source, far);
-	CHECK(fake_count(&source.fake, FAKE_WRITE, 0) == 0);
-	CHECK(!memcmp(near, far, sizeof(near)));
-	source_check_announced(&source, 0, 0, 0);
-	source_complete(&source);
-	source_answer(&source, 0, 0);
-	source_expect_done(&source, 1, 0, 1);
-	source_release(&source, transfer);
-	source_complete(&source);
-
-	transfer = copy_to(&source, (void *) 64);
-	source_complete(&source);
-	source_expect_done(&source, 1, -FI_EFAULT, 1);
-	source_answer(&source, -FI_ECANCELED, 0);
-	source_release(&source, transfer);
-	source_complete(&source);
-	source_close(&source);
-}
-
-/* O1: what is out for a process that has ended is buried: its memory is quiet,
- * and its slots stay taken. */
-static void test_o1_burial(void)
-{
-	struct fab_transfer *transfer;
-	struct fab_completion quiet;
-	struct source source;
-	pid_t child = fork();
-	int status;
-
-	if (!child) {
-		(void) prctl(PR_SET_PDEATHSIG, SIGKILL);
-		for (;;)
-			pause();
-	}
-	source_open(&source, 64);
-	say_process(&source, child, token);
-	CHECK(fake_slot(&source.fake, source.peer)->cma.process == child);
-	transfer = source_start(&source, WRITE, 1, 3);
-	CHECK(fake_count(&source.fake, FAKE_WRITE, 0) == 3);
-	fake_tick(&source.fake, TIMEOUT + 1);
-	source_expect_done(&source, 1, -FI_ETIMEDOUT, 0);
-	fab_peer_break(source.fake.worker, fake_slot(&source.fake, source.peer),
-		       -FI_ETIMEDOUT, "fi_cq_read", NULL);
-	fake_tick(&source.fake, 1);
-	fake_expect(&source.fake, FAB_PEER_FAILED, &quiet);
-	fake_expect_none(&source.fake);
-	CHECK(!kill(child, SIGKILL));
-	CHECK(waitpid(child, &status, 0) == child);
-	fake_tick(&source.fake, 1);
-	fake_expect(&source.fake, FAB_TRANSFER_QUIET, &quiet);
-	CHECK(source.fake.lane->buried >= 3);
-	CHECK(source.fake.lane->ops.used == source.fake.lane->buried);
-	source_release(&source, transfer);
-	source_close(&source);
-}
-
 /* T1: the provider takes nothing, though the peer is there. */
 static void test_t1_never_posted(void)
 {
@@ -478,8 +343,6 @@ int main(void)
 	test_t5_confirmed_write(0);
 	test_t5_confirmed_write(1);
 	test_t5_confirmed_read();
-	test_m_copies();
-	test_o1_burial();
 	test_t5_read_and_notify_only();
 	test_t2_error(FI_EIO);
 	test_t2_error(-FI_EACCES); /* some providers say it negatively */

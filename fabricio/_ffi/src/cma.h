@@ -6,13 +6,13 @@
  * process that was killed or stopped in the midst of a copy. A copy of ours
  * holds nothing of the target's, and takes many pages at a time.
  *
- * M1 nothing is copied before we have read the process's token where it says
+ * A1 nothing is copied before we have read the process's token where it says
  *    that it is (FAB_FRAME_PROCESS): an id of another PID namespace shows, and
  *    a process that may not be reached.
- * M2 nothing is copied once the process was seen to have ended, for its id may
+ * A2 nothing is copied once the process was seen to have ended, for its id may
  *    become another's. It is looked at before each copy.
- * M3 a copy is over when the call returns: nothing of it is ever out.
- * M4 the peer is asked whether the key is good, and nothing is copied before it
+ * A3 a copy is over when the call returns: nothing of it is ever out.
+ * A4 the peer is asked whether the key is good, and nothing is copied before it
  *    has said so: the copy asks for none.
  * Sources: process_vm_readv(2), pidfd_open(2). */
 #ifndef FAB_CMA_H

@@ -3,9 +3,9 @@
  * The operations of a confirmed write carry 32 bits of immediate data that name
  * the target's slot for the source, and one of the source's transfer slots with
  * a generation. The target counts them; the source announces how many there
- * are; when both agree the target confirms with one frame. Pages
- * that were copied without the provider (cma.h) are in place, and not counted. A read carries no immediate data:
- * its announcement asks the target to prove the key.
+ * are; when both agree the target confirms with one frame. Pages that were copied
+ * without the provider (cma.h) are in place, and not counted. A read carries no
+ * immediate data: its announcement asks the target to prove the key.
  *
  * C1 an immediate names (peer slot, transfer slot, generation); a transfer
  *    slot is reused only after its confirmation came, with the next

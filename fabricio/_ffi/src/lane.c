@@ -57,7 +57,7 @@ static void lane_read_limits(struct fab_lane *lane,
 	if (plan->lane_count > 1)
 		lane->operation_bytes =
 			smaller(lane->operation_bytes, options->stripe_bytes);
-	lane->peer_count = tuning->peer_count;
+	lane->peer_inflight = tuning->peer_inflight;
 	lane->lists_sockets = tuning->lists_sockets;
 	lane->segments =
 		options->segments ? options->segments : tuning->segments;

@@ -57,7 +57,7 @@ struct fab_lane {
 	uint64_t inflight_bytes;
 	uint32_t buried; /* operations that never complete: op.h */
 	uint32_t limit_count;
-	uint32_t peer_count; /* of one peer's, at most; 0: any */
+	uint32_t peer_inflight; /* of one peer's, at most; 0: any */
 	uint64_t limit_bytes;
 	uint64_t operation_bytes; /* longest operation */
 	uint64_t segment_bytes;   /* pages up to this size share one */

@@ -127,7 +127,7 @@ void fab_part_begin(struct fab_worker *worker, struct fab_part *part)
 	fab_part_admit(worker, peer);
 }
 
-/* cma.h, M4 */
+/* cma.h, A4 */
 static void part_ask_proof(struct fab_worker *worker,
 			   const struct fab_part *part)
 {

@@ -199,8 +199,8 @@ static int post_pages(struct fab_worker *worker, struct fab_lane *lane,
 	while (!ret && quantum-- && fab_part_more(part)) {
 		if (lane->inflight_bytes >= enough)
 			break;
-		if (lane->peer_count &&
-		    peer->operations_out >= lane->peer_count)
+		if (lane->peer_inflight &&
+		    peer->operations_out >= lane->peer_inflight)
 			return -FI_EAGAIN;
 		if (lane->inflight_count >= lane->limit_count ||
 		    (lane->inflight_count &&
@@ -360,9 +360,9 @@ static int post_peer(struct fab_worker *worker, struct fab_peer *peer,
 		    fab_list_empty(&peer->posting))
 			return 0;
 		part = FAB_ENTRY(peer->posting.next, struct fab_part, link);
-		attached = post_attaches(peer, part);
-		if (!attached && post_check(peer, i))
+		if (post_check(peer, i))
 			continue;
+		attached = post_attaches(peer, part);
 		post_stir(worker, &worker->lanes[i], peer, part, attached);
 		if (peer->state != FAB_PEER_ATTACHED)
 			return 0;

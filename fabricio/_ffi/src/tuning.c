@@ -40,7 +40,7 @@ static const struct fab_tuning table[] = {
 	 .operation_bytes = 1 * MIB,
 	 .inflight_bytes = 16 * MIB,
 	 .shared_bytes = 2 * MIB,
-	 .peer_count = 64,
+	 .peer_inflight = 64,
 	 .writes_last = FAB_WRITES_LAST_PROCESS,
 	 .shares_memory = 1},
 	/* EFA: rma_iov_limit is 1, and 1 GiB is the longest write. */

@@ -17,7 +17,7 @@ struct fab_tuning {
 	uint32_t inflight_count;  /* operations; 0: tx_attr->size */
 	uint32_t writes_last;     /* enum fab_writes_last */
 	uint32_t lists_sockets; /* one epoll set has all of a lane: sockets.h */
-	uint32_t peer_count; /* operations that one peer may have out; 0: any */
+	uint32_t peer_inflight; /* operations out for one peer; 0: any */
 	uint32_t shares_memory; /* peers are processes of this host: cma.h;
 				   endpoints of one process share mappings:
 				   local.h */

@@ -363,6 +363,8 @@ static void worker_open_lanes(struct fab_worker *worker)
 		    now.sa_handler != before[i].sa_handler)
 			sigaction(i, &before[i], NULL);
 	}
+	for (uint32_t i = 0; i < opened; i++)
+		worker->lanes[i].heard_ns = worker->now_ns;
 	worker->lane_count = opened;
 	if (error.code)
 		worker->failed = 1;
