@@ -2,6 +2,7 @@
 
 #include "frame.h"
 #include "local.h"
+#include "places.h"
 #include "provider.h"
 #include "sockets.h"
 #include "tuning.h"
@@ -204,6 +205,7 @@ static int lane_open_endpoint(struct fab_lane *lane, struct fab_error *error)
 	lane->address_bytes = (uint32_t) bytes;
 	if (!fab_tuning_find(lane->info->fabric_attr->prov_name)->shares_memory)
 		return 0;
+	lane->places = fab_places_open((const char *) lane->address);
 	lane->local = fab_local_publish(lane->address, lane->address_bytes);
 	if (!lane->local)
 		return fab_error_set(error, -FI_ENOMEM, "calloc", 0, NULL);
@@ -305,6 +307,7 @@ void fab_lane_close_objects(struct fab_lane *lane)
 	if (lane->fabric)
 		fi_close(&lane->fabric->fid);
 	fab_sockets_close_forgotten(&sockets);
+	fab_places_close(lane->places);
 	if (lane->info)
 		fi_freeinfo(lane->info);
 	if (lane->frames)
@@ -411,7 +414,7 @@ int fab_lane_guest_add(struct fab_lane *lane, const void *bytes,
 	entry->references = 1;
 	if (fi_av_insert(lane->av, bytes, 1, &entry->address, 0, NULL) != 1) {
 		free(entry);
-		return -FI_EINVAL;
+		return lane->local ? -FI_ENOSPC : -FI_EINVAL;
 	}
 	fab_list_append(&lane->addresses, &entry->link);
 	*address = entry;
@@ -460,24 +463,36 @@ int fab_lane_address_check(const struct fab_lane_address *address)
 static void lane_address_free(struct fab_lane *lane,
 			      struct fab_lane_address *address)
 {
+	struct fab_place *place = NULL;
+
 	/* What it said last may still be unread, and names its memory. */
 	if (address->visit)
 		(void) fi_cq_read(lane->cq, NULL, 0);
+	if (lane->places)
+		place = fab_places_find(lane->places,
+					(const char *) address->bytes);
 	fi_av_remove(lane->av, &address->address, 1, 0);
+	if (lane->places)
+		fab_places_clear(lane->places, place);
 	fab_list_remove(&address->link);
 	if (address->visit)
 		fab_visit_end(address->visit);
 	free(address);
 }
 
+/* Nobody uses it any more. */
+static int lane_address_stays(const struct fab_lane *lane,
+			      const struct fab_lane_address *address)
+{
+	if (address->visit) /* local.h, X4 */
+		return fab_visit_state(address->visit) != FAB_VISIT_OVER;
+	return lane->local && !lane->places; /* places.h, Q1 */
+}
+
 void fab_lane_address_remove(struct fab_lane *lane,
 			     struct fab_lane_address *address)
 {
-	if (--address->references)
-		return;
-	/* local.h, X4 */
-	if (!address->visit ||
-	    fab_visit_state(address->visit) == FAB_VISIT_OVER)
+	if (--address->references == 0 && !lane_address_stays(lane, address))
 		lane_address_free(lane, address);
 }
 
@@ -516,7 +531,7 @@ void fab_lane_purge(struct fab_lane *lane, int all)
 
 		next = link->next;
 		if (address->references == 0 &&
-		    (all || fab_visit_state(address->visit) == FAB_VISIT_OVER))
+		    (all || !lane_address_stays(lane, address)))
 			lane_address_free(lane, address);
 	}
 }

@@ -1,0 +1,39 @@
+/* Places: what libfabric's shm provider remembers of each neighbour, in the
+ * memory file of our endpoint.
+ *
+ * The provider (2.5 and 2.6) gives each address in the AV one of 256 places,
+ * goes round through those that are free, and writes there which place the
+ * neighbour has for us. Of two that let go of each other, the second clears the
+ * place of the first's; a killed one clears none, and nobody the second's own.
+ * So after 256 addresses a newcomer gets a place that says it is known, though
+ * its memory is not mapped yet: the next post to it crashes the process.
+ * libfabric has no call that mends it, and the memory is our endpoint's. So we
+ * clear the place of an address that we remove.
+ *
+ * Q1 nothing is written unless the file is just what the versions that we know
+ *    make: version, name, sizes, and 256 places in the state of a new endpoint.
+ *    Otherwise addresses are not removed at all before the lane closes, and the
+ *    257th is refused.
+ * Q2 a place is cleared when its address has left the AV, and none other. */
+#ifndef FAB_PLACES_H
+#define FAB_PLACES_H
+
+#include <stddef.h>
+
+struct fab_places;
+struct fab_place;
+
+/* Those of the endpoint with this name, which was just enabled; NULL if its
+ * memory is not as we know it. [worker] */
+struct fab_places *fab_places_open(const char *name);
+void fab_places_close(struct fab_places *places);
+
+/* The place of the neighbour with this name, while it is in the AV; NULL if it
+ * has none yet. [worker] */
+struct fab_place *fab_places_find(struct fab_places *places, const char *name);
+
+/* The address of this place (NULL: one that was not found) was removed.
+ * [worker] */
+void fab_places_clear(struct fab_places *places, struct fab_place *place);
+
+#endif
