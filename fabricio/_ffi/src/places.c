@@ -1,4 +1,3 @@
-#define _GNU_SOURCE
 #include "places.h"
 
 #include <fcntl.h>
