@@ -214,6 +214,8 @@ def _cure(number: int, call: str) -> str:
             f"RLIMIT_MEMLOCK is {_limit(soft)} of at most {_limit(hard)}: raise it (ulimit -l) to "
             "more than all that is registered, the buffers of each Fabric included"
         )
+    if number == errno.ENOSPC and call == "fi_av_insert":
+        return "shm knows 256 peers at most: close endpoints, or open another Fabric"
     return _CURES.get(number, "")
 
 

@@ -412,6 +412,8 @@ int fab_lane_guest_add(struct fab_lane *lane, const void *bytes,
 	memcpy(entry->bytes, bytes, length);
 	entry->length = length;
 	entry->references = 1;
+	if (lane->places)
+		fab_places_sweep(lane->places);
 	if (fi_av_insert(lane->av, bytes, 1, &entry->address, 0, NULL) != 1) {
 		free(entry);
 		return lane->local ? -FI_ENOSPC : -FI_EINVAL;
@@ -442,6 +444,7 @@ int fab_lane_address_add(struct fab_lane *lane, const void *bytes,
 		entry->visit = visit;
 		lane->visiting++;
 	}
+	entry->foreign = lane->local && !entry->visit;
 	*address = entry;
 	return 0;
 }
@@ -466,14 +469,13 @@ static void lane_address_free(struct fab_lane *lane,
 	struct fab_place *place = NULL;
 
 	/* What it said last may still be unread, and names its memory. */
-	if (address->visit)
+	if (lane->local)
 		(void) fi_cq_read(lane->cq, NULL, 0);
 	if (lane->places)
 		place = fab_places_find(lane->places,
 					(const char *) address->bytes);
 	fi_av_remove(lane->av, &address->address, 1, 0);
-	if (lane->places)
-		fab_places_clear(lane->places, place);
+	fab_places_leave(place);
 	fab_list_remove(&address->link);
 	if (address->visit)
 		fab_visit_end(address->visit);
@@ -486,7 +488,7 @@ static int lane_address_stays(const struct fab_lane *lane,
 {
 	if (address->visit) /* local.h, X4 */
 		return fab_visit_state(address->visit) != FAB_VISIT_OVER;
-	return lane->local && !lane->places; /* places.h, Q1 */
+	return address->foreign && !lane->places; /* places.h, Q1 */
 }
 
 void fab_lane_address_remove(struct fab_lane *lane,

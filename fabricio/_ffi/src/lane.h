@@ -17,7 +17,8 @@ struct fab_lane_address {
 	struct fab_visit *visit; /* owned; NULL: not of this process */
 	fi_addr_t address;
 	uint32_t references;
-	uint32_t length; /* of bytes */
+	uint32_t foreign; /* shared with another process */
+	uint32_t length;  /* of bytes */
 	unsigned char bytes[];
 };
 

@@ -27,9 +27,9 @@ struct header {
  * place does, and the lane's worker. */
 struct fab_place {
 	int64_t id; /* our place at the neighbour; -1: not known */
-	uint32_t segments;
+	uint32_t sar_status;
 	uint16_t name_sent; /* the neighbour was told who we are */
-	uint16_t devices;
+	uint16_t ipc_valid;
 	uint64_t region; /* where the neighbour's file is mapped, here */
 };
 
@@ -57,14 +57,25 @@ static struct fab_place *place_at(const struct fab_places *places,
 
 static int place_is_new(const struct fab_place *place)
 {
-	return place->id == -1 && !place->segments && !place->name_sent &&
-	       !place->devices && !place->region;
+	return place->id == -1 && !place->sar_status && !place->name_sent &&
+	       !place->ipc_valid && !place->region;
 }
 
-/* Q1 */
+/* Read by the system, which says so where nothing is mapped. */
+static int peek(uint64_t address, void *bytes, size_t length)
+{
+	struct iovec here = {bytes, length};
+	struct iovec there = {(void *) (uintptr_t) address, length};
+
+	return process_vm_readv(getpid(), &here, 1, &there, 1, 0) ==
+	       (ssize_t) length;
+}
+
+/* Q1. That memory can be read as fab_places_find does is tried too. */
 static int places_are_known(struct fab_places *places, const char *name)
 {
 	const struct header *header = (const void *) places->file;
+	char found[NAME_BYTES];
 	uint64_t bytes;
 
 	if (places->file_bytes < sizeof(*header) ||
@@ -78,8 +89,9 @@ static int places_are_known(struct fab_places *places, const char *name)
 	places->stride = (size_t) (bytes / PLACE_COUNT);
 	if (places->places_offset % 8 || bytes % PLACE_COUNT ||
 	    places->stride % 64 ||
-	    strncmp((const char *) places->file + header->name_offset, name,
-		    NAME_BYTES) != 0)
+	    !peek((uintptr_t) places->file + header->name_offset, found,
+		  sizeof(found)) ||
+	    strncmp(found, name, sizeof(found)) != 0)
 		return 0;
 	for (uint32_t i = 0; i < PLACE_COUNT; i++) {
 		if (!place_is_new(place_at(places, i)))
@@ -119,16 +131,6 @@ void fab_places_close(struct fab_places *places)
 	free(places);
 }
 
-/* Read by the system, which says so where nothing is mapped. */
-static int peek(uint64_t address, void *bytes, size_t length)
-{
-	struct iovec here = {bytes, length};
-	struct iovec there = {(void *) (uintptr_t) address, length};
-
-	return process_vm_readv(getpid(), &here, 1, &there, 1, 0) ==
-	       (ssize_t) length;
-}
-
 struct fab_place *fab_places_find(struct fab_places *places, const char *name)
 {
 	char theirs[NAME_BYTES];
@@ -148,19 +150,20 @@ struct fab_place *fab_places_find(struct fab_places *places, const char *name)
 	return NULL;
 }
 
-void fab_places_clear(struct fab_places *places, struct fab_place *place)
+void fab_places_leave(struct fab_place *place)
 {
-	if (place) {
+	if (place)
 		place->region = 0;
-		place->name_sent = 0;
-		place->id = -1;
-		return;
-	}
-	/* It was told who we are, perhaps, and has not answered. So are they
-	 * all that have no region, and to be told twice does no harm. */
+}
+
+void fab_places_sweep(struct fab_places *places)
+{
 	for (uint32_t i = 0; i < PLACE_COUNT; i++) {
-		place = place_at(places, i);
-		if (!place->region)
+		struct fab_place *place = place_at(places, i);
+
+		if (!place->region) {
 			place->name_sent = 0;
+			place->id = -1;
+		}
 	}
 }

@@ -8,17 +8,19 @@
  * So after 256 addresses a newcomer gets a place that says it is known, though
  * its memory is not mapped yet: the next post to it crashes the process.
  * libfabric has no call that mends it, and the memory is our endpoint's. So we
- * clear the place of an address that we remove.
+ * mark the place of an address that we remove, and clear what is marked before
+ * we insert another: a neighbour may write to its place until it has read the
+ * last that we sent.
  *
  * Q1 nothing is written unless the file is just what the versions that we know
  *    make: version, name, sizes, and 256 places in the state of a new endpoint.
- *    Otherwise addresses are not removed at all before the lane closes, and the
- *    257th is refused.
- * Q2 a place is cleared when its address has left the AV, and none other. */
+ *    Otherwise addresses of other processes stay in the AV until the lane
+ *    closes, and the 257th is refused.
+ * Q2 a place is cleared when its address has left the AV. One whose neighbour
+ *    has not said its name yet looks the same, and is cleared too: we say ours
+ *    again. */
 #ifndef FAB_PLACES_H
 #define FAB_PLACES_H
-
-#include <stddef.h>
 
 struct fab_places;
 struct fab_place;
@@ -32,8 +34,10 @@ void fab_places_close(struct fab_places *places);
  * has none yet. [worker] */
 struct fab_place *fab_places_find(struct fab_places *places, const char *name);
 
-/* The address of this place (NULL: one that was not found) was removed.
- * [worker] */
-void fab_places_clear(struct fab_places *places, struct fab_place *place);
+/* The address of this place (NULL: it had none) was removed. [worker] */
+void fab_places_leave(struct fab_place *place);
+
+/* Clear what was left. Before an address is inserted. [worker] */
+void fab_places_sweep(struct fab_places *places);
 
 #endif
