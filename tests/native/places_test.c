@@ -1,4 +1,4 @@
-/* places.h: Q1 and Q2, on a file that looks like the provider's. That it does
+/* places.h: Q1 to Q3, on a file that looks like the provider's. That it does
  * is shown where processes meet more than 256 others (two_process). */
 #include "check.h"
 #include "places.h"
@@ -6,6 +6,7 @@
 #include <fcntl.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 enum {
@@ -208,11 +209,70 @@ static void test_clear_unanswered(void) /* Q2 */
 	file_remove(&other);
 }
 
+/* How many of a round are gone; the last one's name. */
+static int count_gone(struct fab_places *places, char *name)
+{
+	char each[FAB_PLACE_NAME_BYTES];
+	struct fab_place *gone = NULL;
+	int count = 0;
+
+	while ((gone = fab_places_gone(places, gone, each))) {
+		strcpy(name, each);
+		count++;
+	}
+	return count;
+}
+
+static void test_gone(void) /* Q3 */
+{
+	char gone[FAB_PLACE_NAME_BYTES] = "";
+	struct file mine, here, closed, killed;
+	struct fab_places *places;
+	pid_t process = fork();
+
+	if (!process)
+		_exit(0);
+	CHECK(process > 0 && waitpid(process, NULL, 0) == process);
+	file_make(&mine, "mine");
+	file_make(&here, "here");
+	file_make(&closed, "closed");
+	file_make(&killed, "killed");
+	places = open_places(&mine);
+	CHECK(places);
+	meet(&mine, 1, (uintptr_t) here.bytes);
+	meet(&mine, 4, 4096); /* where nothing is mapped */
+	meet(&mine, 9, (uintptr_t) closed.bytes);
+	CHECK(!count_gone(places, gone) && !count_gone(places, gone));
+	shm_unlink(closed.name);
+	CHECK(!count_gone(places, gone));
+	CHECK(count_gone(places, gone) == 1 && !strcmp(gone, closed.name));
+	fab_places_leave(fab_places_find(places, closed.name));
+	CHECK(!count_gone(places, gone) && !count_gone(places, gone));
+
+	/* Another one has got the place: the first look does not count. */
+	shm_unlink(killed.name);
+	snprintf(killed.name, sizeof(killed.name), "%d:places_test",
+		 (int) process);
+	strcpy((char *) killed.bytes + NAME, killed.name);
+	close(shm_open(killed.name, O_RDWR | O_CREAT | O_EXCL, 0600));
+	meet(&mine, 9, (uintptr_t) killed.bytes);
+	CHECK(!count_gone(places, gone));
+	CHECK(count_gone(places, gone) == 1 && !strcmp(gone, killed.name));
+	meet(&mine, 0, (uintptr_t) killed.bytes);
+	CHECK(count_gone(places, gone) == 1 && count_gone(places, gone) == 2);
+	fab_places_close(places);
+	file_remove(&mine);
+	file_remove(&here);
+	file_remove(&closed);
+	file_remove(&killed);
+}
+
 int main(void)
 {
 	test_known_layout();
 	test_empty_file();
 	test_clear_one();
 	test_clear_unanswered();
+	test_gone();
 	return 0;
 }

@@ -18,6 +18,10 @@
 /* Operation slots beyond the RMA limit, so that pages never starve frames. */
 #define FRAME_RESERVE 32u
 
+/* How many are let in before the next look for places of those that are gone:
+ * 256 are taken if none is found. */
+#define NEWCOMERS_A_LOOK 32u
+
 static uint64_t smaller(uint64_t a, uint64_t b)
 {
 	return a < b ? a : b;
@@ -396,6 +400,39 @@ lane_address_find(struct fab_lane *lane, const void *bytes, uint32_t length)
 	return NULL;
 }
 
+static int lane_is_named(const struct fab_lane *lane, const char *name)
+{
+	const struct fab_link *link;
+
+	for (link = lane->addresses.next; link != &lane->addresses;
+	     link = link->next) {
+		const struct fab_lane_address *entry =
+			FAB_ENTRY(link, struct fab_lane_address, link);
+
+		if (!strcmp(fab_place_name((const char *) entry->bytes), name))
+			return 1;
+	}
+	return 0;
+}
+
+/* Give back the places of those that are gone and that the AV does not have:
+ * places.h, Q3. */
+static void lane_places_free(struct fab_lane *lane)
+{
+	char name[FAB_PLACE_NAME_BYTES];
+	struct fab_place *place = NULL;
+	fi_addr_t address;
+
+	(void) fi_cq_read(lane->cq, NULL, 0);
+	while ((place = fab_places_gone(lane->places, place, name))) {
+		if (lane_is_named(lane, name) ||
+		    fi_av_insert(lane->av, name, 1, &address, 0, NULL) != 1)
+			continue;
+		fi_av_remove(lane->av, &address, 1, 0);
+		fab_places_leave(place);
+	}
+}
+
 int fab_lane_guest_add(struct fab_lane *lane, const void *bytes,
 		       uint32_t length, struct fab_lane_address **address)
 {
@@ -412,8 +449,11 @@ int fab_lane_guest_add(struct fab_lane *lane, const void *bytes,
 	memcpy(entry->bytes, bytes, length);
 	entry->length = length;
 	entry->references = 1;
-	if (lane->places)
+	if (lane->places) {
+		if (lane->newcomers++ % NEWCOMERS_A_LOOK == 0)
+			lane_places_free(lane);
 		fab_places_sweep(lane->places);
+	}
 	if (fi_av_insert(lane->av, bytes, 1, &entry->address, 0, NULL) != 1) {
 		free(entry);
 		return lane->local ? -FI_ENOSPC : -FI_EINVAL;

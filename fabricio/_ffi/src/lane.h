@@ -47,6 +47,7 @@ struct fab_lane {
 	struct fab_link addresses;     /* struct fab_lane_address */
 	struct fab_local *local;       /* owned; NULL: memory is not shared */
 	struct fab_places *places;     /* owned; NULL: none, or not known */
+	uint32_t newcomers;            /* that places were made ready for */
 	uint32_t local_seen;           /* news of its neighbours, up to here */
 	uint32_t visiting;             /* visits that are not welcome yet */
 	struct fab_op word;            /* context of fab_lane_speak */

@@ -1,6 +1,8 @@
 #include "places.h"
 
+#include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,7 +14,6 @@
 enum {
 	KNOWN_VERSION = 10, /* of libfabric 2.5.1 and 2.6 */
 	PLACE_COUNT = 256,
-	NAME_BYTES = 256,
 };
 
 /* The start of the file. Offsets are from there. */
@@ -38,10 +39,10 @@ struct fab_places {
 	size_t file_bytes;
 	size_t stride;
 	uint64_t places_offset;
+	uint8_t missed[PLACE_COUNT]; /* not there when we looked last */
 };
 
-/* Addresses are URIs, names are not. */
-static const char *name_of(const char *address)
+const char *fab_place_name(const char *address)
 {
 	const char *mark = strstr(address, "://");
 
@@ -75,14 +76,14 @@ static int peek(uint64_t address, void *bytes, size_t length)
 static int places_are_known(struct fab_places *places, const char *name)
 {
 	const struct header *header = (const void *) places->file;
-	char found[NAME_BYTES];
+	char found[FAB_PLACE_NAME_BYTES];
 	uint64_t bytes;
 
 	if (places->file_bytes < sizeof(*header) ||
 	    header->version != KNOWN_VERSION ||
 	    header->name_offset <= header->places_offset ||
 	    header->places_offset < sizeof(*header) ||
-	    header->name_offset + NAME_BYTES != places->file_bytes)
+	    header->name_offset + FAB_PLACE_NAME_BYTES != places->file_bytes)
 		return 0;
 	bytes = header->name_offset - header->places_offset;
 	places->places_offset = header->places_offset;
@@ -109,7 +110,7 @@ struct fab_places *fab_places_open(const char *name)
 	if (!places)
 		return NULL;
 	places->file = MAP_FAILED;
-	name = name_of(name);
+	name = fab_place_name(name);
 	fd = shm_open(name, O_RDWR | O_CLOEXEC, 0);
 	if (fd >= 0 && !fstat(fd, &status) && status.st_size > 0) {
 		places->file_bytes = (size_t) status.st_size;
@@ -131,21 +132,60 @@ void fab_places_close(struct fab_places *places)
 	free(places);
 }
 
-struct fab_place *fab_places_find(struct fab_places *places, const char *name)
+/* What the neighbour of this place is called, from its own file. */
+static int place_read_name(const struct fab_place *place,
+			   char name[FAB_PLACE_NAME_BYTES])
 {
-	char theirs[NAME_BYTES];
 	struct header header;
 
-	name = name_of(name);
+	return place->region && peek(place->region, &header, sizeof(header)) &&
+	       peek(place->region + header.name_offset, name,
+		    FAB_PLACE_NAME_BYTES) &&
+	       memchr(name, 0, FAB_PLACE_NAME_BYTES);
+}
+
+struct fab_place *fab_places_find(struct fab_places *places, const char *name)
+{
+	char theirs[FAB_PLACE_NAME_BYTES];
+
+	name = fab_place_name(name);
 	for (uint32_t i = 0; i < PLACE_COUNT; i++) {
 		struct fab_place *place = place_at(places, i);
 
-		if (place->region &&
-		    peek(place->region, &header, sizeof(header)) &&
-		    peek(place->region + header.name_offset, theirs,
-			 sizeof(theirs)) &&
-		    !strncmp(theirs, name, sizeof(theirs)))
+		if (place_read_name(place, theirs) && !strcmp(theirs, name))
 			return place;
+	}
+	return NULL;
+}
+
+/* The provider calls an endpoint's file by the process, first of all. */
+static int is_gone(const char *name)
+{
+	long process = strtol(name, NULL, 10);
+	int fd = shm_open(name, O_RDONLY | O_CLOEXEC, 0);
+
+	if (fd < 0)
+		return errno == ENOENT;
+	close(fd);
+	return process > 0 && kill((pid_t) process, 0) && errno == ESRCH;
+}
+
+struct fab_place *fab_places_gone(struct fab_places *places,
+				  const struct fab_place *place,
+				  char name[FAB_PLACE_NAME_BYTES])
+{
+	uint32_t i = 0;
+
+	while (place && place_at(places, i++) != place)
+		;
+	for (; i < PLACE_COUNT; i++) {
+		struct fab_place *found = place_at(places, i);
+		int missed = place_read_name(found, name) && is_gone(name);
+		int again = missed && places->missed[i];
+
+		places->missed[i] = (uint8_t) missed;
+		if (again)
+			return found;
 	}
 	return NULL;
 }

@@ -12,18 +12,31 @@
  * we insert another: a neighbour may write to its place until it has read the
  * last that we sent.
  *
+ * Also, a neighbour that posts to us when we have removed it, or before we have
+ * inserted it, takes a place by that, and has it until the AV is closed, unless
+ * it is inserted and removed. With 256 taken, the provider gives somebody's to
+ * the next that posts. So we look for those whose endpoint is gone.
+ *
  * Q1 nothing is written unless the file is just what the versions that we know
  *    make: version, name, sizes, and 256 places in the state of a new endpoint.
  *    Otherwise addresses of other processes stay in the AV until the lane
  *    closes, and the 257th is refused.
  * Q2 a place is cleared when its address has left the AV. One whose neighbour
  *    has not said its name yet looks the same, and is cleared too: we say ours
- *    again. */
+ *    again.
+ * Q3 a place is called gone when its neighbour's file, or the process, was not
+ *    there any more the last time we looked as well: what it posted before has
+ *    been read by then. */
 #ifndef FAB_PLACES_H
 #define FAB_PLACES_H
 
+#define FAB_PLACE_NAME_BYTES 256
+
 struct fab_places;
 struct fab_place;
+
+/* What the provider calls an address: its name, within a URI. */
+const char *fab_place_name(const char *address);
 
 /* Those of the endpoint with this name, which was just enabled; NULL if its
  * memory is not as we know it. [worker] */
@@ -36,6 +49,12 @@ struct fab_place *fab_places_find(struct fab_places *places, const char *name);
 
 /* The address of this place (NULL: it had none) was removed. [worker] */
 void fab_places_leave(struct fab_place *place);
+
+/* The first after `place` (NULL: of all) whose neighbour is gone, and its name;
+ * NULL if there is none. One round looks once at each. [worker] */
+struct fab_place *fab_places_gone(struct fab_places *places,
+				  const struct fab_place *place,
+				  char name[FAB_PLACE_NAME_BYTES]);
 
 /* Clear what was left. Before an address is inserted. [worker] */
 void fab_places_sweep(struct fab_places *places);
