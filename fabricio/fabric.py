@@ -193,6 +193,8 @@ class Fabric:
     ) -> Listener:
         """Prepare to take peers: `async with fabric.listen() as listener`.
 
+        Or `async for endpoint in fabric.listen()`, which takes them until the Fabric is closed.
+
         Args:
             host_port: TCP port that says this Fabric's address to whoever connects there, such as
                 "0.0.0.0:7000"; port 0: any free one. None: peers must know the address.
@@ -202,7 +204,7 @@ class Fabric:
                 failed. The listener goes on. None: a warning in the log of "fabricio", one in ten
                 seconds at most, is all.
 
-        Returns: an async iterator of endpoints, to be entered.
+        Returns: an async iterator of endpoints.
         Raises: OptionsError: not "host:port".
         Thread: event loop only.
         """

@@ -2,30 +2,33 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING, Self
 
 from fabricio.address import split_host_port
-from fabricio.errors import ClosedResourceError
+from fabricio.errors import ClosedResourceError, FabricioError
 from fabricio.inbox import Inbox
 from fabricio.rendezvous import serve_address
 from fabricio.waiting import close_all
 
 if TYPE_CHECKING:
-    import asyncio
     from collections.abc import Callable
     from types import TracebackType
 
     from fabricio.acceptor import Accepted, Acceptor
     from fabricio.endpoint import Endpoint
     from fabricio.engine import Engine
-    from fabricio.errors import FabricioError
 
 
 class Listener:
-    """An async iterator of endpoints. Made by `Fabric.listen`, used by `async with`.
+    """An async iterator of endpoints. Made by `Fabric.listen`.
 
     Peers come in-band, by the Fabric's address; with a rendezvous they may ask a TCP port for that
     address first. Several listeners of one Fabric: the one opened first gets the endpoints.
+
+    `async with` opens and closes it. Otherwise it opens when the first peer is asked for, as in
+    `async for endpoint in fabric.listen()`, and is closed with the Fabric: leaving the loop does
+    not close it.
 
     Thread: event loop only.
     """
@@ -37,7 +40,7 @@ class Listener:
         host_port: str | None,
         on_refused: Callable[[FabricioError], object] | None,
     ) -> None:
-        """Prepare; entering opens.
+        """Prepare; entering opens, or asking for a peer.
 
         Args:
             engine: the engine.
@@ -51,6 +54,7 @@ class Listener:
         self._acceptor = acceptor
         self._where = None if host_port is None else split_host_port(host_port)
         self._on_refused = on_refused
+        self._opening = asyncio.Lock()
         self._inbox: Inbox | None = None
         self._server: asyncio.Server | None = None
         self._closed = False
@@ -72,17 +76,16 @@ class Listener:
         """Open: bind the rendezvous port, begin to take peers.
 
         Raises: OSError: the port cannot be had; ClosedResourceError: used before.
-        Cancellation: the port is given back.
+        Cancellation: the port is given back, and the listener closed.
         """
         self._engine.check()
-        if self._closed or self._inbox is not None:
-            raise ClosedResourceError("a listener is entered once: call Fabric.listen again")
-        inbox = Inbox(self._engine.loop, lambda _: None, 0)
-        if self._where is not None:
-            self._server = await serve_address(*self._where, self._engine.address)
-        self._inbox = inbox
-        self._engine.dependents.add(self)
-        self._acceptor.add(self)
+        if self._closed or self._inbox is not None or self._opening.locked():
+            raise ClosedResourceError("a listener is opened once: call Fabric.listen again")
+        try:
+            await self._open()
+        except BaseException:
+            self._end(ClosedResourceError("this listener is closed"))
+            raise
         return self
 
     async def __aexit__(
@@ -111,14 +114,13 @@ class Listener:
 
         Returns: its endpoint, which is yours to close.
         Raises: ClosedResourceError: the listener or the Fabric is closed; BrokenResourceError: the
-            Fabric is broken.
+            Fabric is broken; OSError: the port cannot be had, if this opens the listener.
         Cancellation: no peer is lost.
         Thread: event loop only; several tasks that wait are served in turn.
         """
         self._engine.check_loop()
-        if self._inbox is None:
-            raise ClosedResourceError("this listener is not open: use `async with` on it")
-        accepted: Accepted = await self._inbox.get()  # type: ignore[assignment]  # by take()
+        inbox = self._inbox or await self._open()
+        accepted: Accepted = await inbox.get()  # type: ignore[assignment]  # by take()
         self._acceptor.handed_out(accepted)
         assert accepted.endpoint is not None
         return accepted.endpoint
@@ -160,6 +162,32 @@ class Listener:
     def engine_closed(self) -> None:
         """Take the news that the Fabric is closed."""
         self._end(ClosedResourceError("the Fabric of this listener is closed"))
+
+    async def _open(self) -> Inbox:
+        """Bind the rendezvous port, begin to take peers; unless somebody else has, meanwhile.
+
+        Raises: OSError: the port cannot be had; ClosedResourceError: closed, even while it opens.
+        Cancellation: the port is given back.
+        """
+        async with self._opening:
+            if self._inbox is not None:
+                return self._inbox
+            server = None
+            if self._where is not None and not self._closed:
+                server = await serve_address(*self._where, self._engine.address)
+            try:
+                if self._closed:
+                    raise ClosedResourceError("this listener is closed")
+                self._engine.check()
+            except FabricioError:
+                if server is not None:
+                    server.close()
+                raise
+            self._server = server
+            self._inbox = Inbox(self._engine.loop, lambda _: None, 0)
+            self._engine.dependents.add(self)
+            self._acceptor.add(self)
+            return self._inbox
 
     def _end(self, error: ClosedResourceError) -> list[Accepted]:
         """Stop listening; return what nobody has taken."""

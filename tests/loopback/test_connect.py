@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import secrets
+import socket
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +20,7 @@ from fabricio import (
     OptionsError,
     PeerUnreachableError,
 )
+from fabricio.rendezvous import serve_address
 from fabricio.testing import check_endpoint_pair
 
 if TYPE_CHECKING:
@@ -242,18 +244,73 @@ async def test_a_rendezvous_that_is_none(pair: Pair, line: bytes) -> None:
     await pair.works()
 
 
-async def test_a_listener_is_entered_once(pair: Pair) -> None:
+async def test_a_listener_is_opened_once(pair: Pair) -> None:
     listener = pair.far.listen()
-    with pytest.raises(ClosedResourceError, match="not open"):
-        await listener.accept()
     async with listener:
-        with pytest.raises(ClosedResourceError, match="entered once"):
+        with pytest.raises(ClosedResourceError, match="opened once"):
             await listener.__aenter__()
-    with pytest.raises(ClosedResourceError):
+    with pytest.raises(ClosedResourceError, match="closed"):
         await listener.accept()
-    with pytest.raises(ClosedResourceError, match="entered once"):
+    with pytest.raises(ClosedResourceError, match="opened once"):
         await listener.__aenter__()
     await pair.works()
+
+
+async def test_a_listener_opens_when_it_is_asked(options: dict[str, Any]) -> None:
+    async with Fabric(**options) as near, Fabric(**options) as far:
+        connecting = asyncio.create_task(near.connect(far.address))
+        async for endpoint in far.listen():
+            await check_endpoint_pair(await connecting, endpoint, page_count=4)
+            break
+
+
+async def test_a_listener_opens_once_for_all_that_ask(options: dict[str, Any]) -> None:
+    async with Fabric(**options) as near, Fabric(**options) as far:
+        listener = far.listen("127.0.0.1:0")
+        accepting = [asyncio.create_task(listener.accept()) for _ in range(3)]
+        ends = [await near.connect(far.address) for _ in accepting]
+        assert listener.host_port is not None
+        ends.append(await near.connect(listener.host_port))
+        async with await listener.accept():
+            for accepted in await asyncio.gather(*accepting):
+                await accepted.aclose()
+        with pytest.raises(ClosedResourceError, match="opened once"):
+            await listener.__aenter__()
+    assert listener.host_port is None
+    assert [endpoint async for endpoint in listener] == []
+
+
+async def test_a_port_that_cannot_be_had_is_no_end_of_the_peers(options: dict[str, Any]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        async with Fabric(**options) as fabric:
+            with pytest.raises(OSError, match="in use"):
+                async for _ in fabric.listen(f"127.0.0.1:{taken.getsockname()[1]}"):
+                    pass
+
+
+@pytest.mark.parametrize("closes", ["listener", "fabric"])
+async def test_closing_while_a_listener_opens(
+    options: dict[str, Any], monkeypatch: pytest.MonkeyPatch, closes: str
+) -> None:
+    bound, closed = asyncio.Event(), asyncio.Event()
+    servers: list[asyncio.Server] = []
+
+    async def serve(host: str, port: int, address: Address) -> asyncio.Server:
+        servers.append(await serve_address(host, port, address))
+        bound.set()
+        await closed.wait()
+        return servers[0]
+
+    monkeypatch.setattr("fabricio.listener.serve_address", serve)
+    async with Fabric(**options) as fabric:
+        listener = fabric.listen("127.0.0.1:0")
+        accepting = asyncio.create_task(listener.accept())
+        await bound.wait()
+        await (listener if closes == "listener" else fabric).aclose()
+        closed.set()
+        with pytest.raises(ClosedResourceError, match="closed"):
+            await accepting
+        assert not servers[0].is_serving()
 
 
 async def test_a_cancelled_connect_leaves_nothing(pair: Pair) -> None:

@@ -1,13 +1,16 @@
 /* local.h: several engines in one process, each connected with each other and
- * with itself, closed in every order. argv[1] names the provider; X1 to X4 say
+ * with itself, closed in every order. argv[1] names the provider; X1 to X5 say
  * something for shared memory only, and crash there if they do not hold. */
 #include "pair.h"
 
 #include <rdma/fi_errno.h>
 #include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
-#define SIDES 3
-#define LARGE 30000u /* more than the provider carries inline */
+#define SIDES  3
+#define ABROAD 16
+#define LARGE  30000u /* more than the provider carries inline */
 
 struct group {
 	struct side sides[SIDES];
@@ -20,10 +23,9 @@ struct group {
 
 static unsigned char out[LARGE];
 
-static void add(struct group *group, int from, int to)
+static void add_begin(struct group *group, int from, int to)
 {
 	const struct side *other = &group->sides[to];
-	struct fab_completion added;
 	unsigned char address[256];
 	uint32_t lanes = 1;
 
@@ -31,9 +33,21 @@ static void add(struct group *group, int from, int to)
 				  sizeof(address)));
 	CHECK(!fab_peer_add(group->sides[from].engine, 1, 100, address,
 			    other->attributes.address_bytes, &lanes, 1));
+}
+
+static void add_end(struct group *group, int from, int to)
+{
+	struct fab_completion added;
+
 	side_await(&group->sides[from], FAB_PEER_ADDED, &added);
 	CHECK(added.status == 0);
 	group->peers[from][to] = added.peer;
+}
+
+static void add(struct group *group, int from, int to)
+{
+	add_begin(group, from, to);
+	add_end(group, from, to);
 }
 
 static void attach(struct group *group, int from, int to)
@@ -97,17 +111,22 @@ static void talk(struct group *group)
 	}
 }
 
-static void open_group(struct group *group, const char *provider)
+static void open_group_of(struct group *group, const char *provider, int count)
 {
 	struct fab_options options = {.peer_timeout_ns = 5000000000ull};
 
-	for (int i = 0; i < SIDES; i++) {
+	for (int i = 0; i < count; i++) {
 		side_open(&group->sides[i], provider, &options);
 		group->regions[i] =
 			side_register(&group->sides[i], group->memory[i], LARGE,
 				      FAB_ACCESS_REMOTE_WRITE);
 		group->open |= 1u << i;
 	}
+}
+
+static void open_group(struct group *group, const char *provider)
+{
+	open_group_of(group, provider, SIDES);
 	for (int a = 0; a < SIDES; a++) {
 		for (int b = 0; b < SIDES; b++)
 			add(group, a, b);
@@ -193,16 +212,107 @@ static void test_x1_closing(const char *provider, int when)
 	fab_engine_close(sides[1].engine);
 }
 
+/* Engines of another process: their addresses, and a pipe that ends them. */
+struct abroad {
+	unsigned char addresses[ABROAD][256];
+	uint32_t bytes;
+	int end;
+	pid_t process;
+};
+
+static void stay_abroad(const char *provider, int addresses, int end)
+{
+	struct fab_options options = {.peer_timeout_ns = 5000000000ull};
+	static struct abroad abroad;
+	struct side side;
+
+	for (int i = 0; i < ABROAD; i++) {
+		side_open(&side, provider, &options);
+		CHECK(!fab_engine_address(side.engine, 0, 0,
+					  abroad.addresses[i],
+					  sizeof(abroad.addresses[i])));
+	}
+	abroad.bytes = side.attributes.address_bytes;
+	CHECK(write(addresses, &abroad, sizeof(abroad)) == sizeof(abroad));
+	CHECK(read(end, &abroad, 1) == 0);
+	_exit(0);
+}
+
+static void abroad_open(struct abroad *abroad, const char *provider)
+{
+	int addresses[2], end[2];
+	pid_t process;
+
+	CHECK(!pipe(addresses) && !pipe(end));
+	process = fork();
+	CHECK(process >= 0);
+	if (!process) {
+		close(end[1]);
+		stay_abroad(provider, addresses[1], end[0]);
+	}
+	close(addresses[1]);
+	close(end[0]);
+	CHECK(read(addresses[0], abroad, sizeof(*abroad)) == sizeof(*abroad));
+	close(addresses[0]);
+	abroad->process = process;
+	abroad->end = end[1];
+}
+
+static void abroad_close(const struct abroad *abroad)
+{
+	close(abroad->end);
+	CHECK(waitpid(abroad->process, NULL, 0) == abroad->process);
+}
+
+/* X5: while somebody is greeted, addresses of others are removed, for which the
+ * CQ is read. */
+static void test_x5_removal(const char *provider, const struct abroad *abroad)
+{
+	struct group *group = calloc(1, sizeof(*group));
+	uint32_t foreign[ABROAD], lanes = 1;
+	struct fab_completion added;
+
+	CHECK(group);
+	open_group_of(group, provider, 2);
+	for (int i = 0; i < ABROAD; i++) {
+		CHECK(!fab_peer_add(group->sides[0].engine, 1, 1,
+				    abroad->addresses[i], abroad->bytes, &lanes,
+				    1));
+		side_await(&group->sides[0], FAB_PEER_ADDED, &added);
+		CHECK(added.status == 0);
+		foreign[i] = added.peer;
+	}
+	add_begin(group, 0, 1);
+	for (int i = 0; i < ABROAD; i++)
+		CHECK(!fab_peer_remove(group->sides[0].engine, foreign[i]));
+	add_end(group, 0, 1);
+	add(group, 1, 0);
+	attach(group, 0, 1);
+	attach(group, 1, 0);
+	message(group, 0, 1);
+	message(group, 1, 0);
+	move(group, 0, 1);
+	move(group, 1, 0);
+	for (int i = 0; i < 2; i++)
+		side_close(&group->sides[i]);
+	free(group);
+}
+
 int main(int argc, char **argv)
 {
 	const char *provider = argc > 1 ? argv[1] : "shm";
+	struct abroad abroad;
 	static const int orders[][SIDES] = {{0, 1, 2}, {0, 2, 1}, {1, 0, 2},
 					    {1, 2, 0}, {2, 0, 1}, {2, 1, 0}};
 
+	abroad_open(&abroad, provider); /* before there are threads */
 	for (size_t i = 0; i < sizeof(orders) / sizeof(orders[0]); i++)
 		test_closed_in_order(provider, orders[i]);
 	test_x4_again(provider);
 	for (int round = 0; round < 30; round++)
 		test_x1_closing(provider, round % 3);
+	for (int round = 0; round < 30; round++)
+		test_x5_removal(provider, &abroad);
+	abroad_close(&abroad);
 	return 0;
 }

@@ -400,39 +400,6 @@ lane_address_find(struct fab_lane *lane, const void *bytes, uint32_t length)
 	return NULL;
 }
 
-static int lane_is_named(const struct fab_lane *lane, const char *name)
-{
-	const struct fab_link *link;
-
-	for (link = lane->addresses.next; link != &lane->addresses;
-	     link = link->next) {
-		const struct fab_lane_address *entry =
-			FAB_ENTRY(link, struct fab_lane_address, link);
-
-		if (!strcmp(fab_place_name((const char *) entry->bytes), name))
-			return 1;
-	}
-	return 0;
-}
-
-/* Give back the places of those that are gone and that the AV does not have:
- * places.h, Q3. */
-static void lane_places_free(struct fab_lane *lane)
-{
-	char name[FAB_PLACE_NAME_BYTES];
-	struct fab_place *place = NULL;
-	fi_addr_t address;
-
-	(void) fi_cq_read(lane->cq, NULL, 0);
-	while ((place = fab_places_gone(lane->places, place, name))) {
-		if (lane_is_named(lane, name) ||
-		    fi_av_insert(lane->av, name, 1, &address, 0, NULL) != 1)
-			continue;
-		fi_av_remove(lane->av, &address, 1, 0);
-		fab_places_leave(place);
-	}
-}
-
 int fab_lane_guest_add(struct fab_lane *lane, const void *bytes,
 		       uint32_t length, struct fab_lane_address **address)
 {
@@ -450,9 +417,8 @@ int fab_lane_guest_add(struct fab_lane *lane, const void *bytes,
 	entry->length = length;
 	entry->references = 1;
 	if (lane->places) {
-		if (lane->newcomers++ % NEWCOMERS_A_LOOK == 0)
-			lane_places_free(lane);
 		fab_places_sweep(lane->places);
+		lane->newcomers++;
 	}
 	if (fi_av_insert(lane->av, bytes, 1, &entry->address, 0, NULL) != 1) {
 		free(entry);
@@ -503,6 +469,13 @@ int fab_lane_address_check(const struct fab_lane_address *address)
 	}
 }
 
+ssize_t fab_lane_read(struct fab_lane *lane, struct fi_cq_data_entry *entries,
+		      size_t count)
+{
+	return lane->visiting ? fab_local_read(lane, entries, count) :
+				fi_cq_read(lane->cq, entries, count);
+}
+
 static void lane_address_free(struct fab_lane *lane,
 			      struct fab_lane_address *address)
 {
@@ -510,7 +483,7 @@ static void lane_address_free(struct fab_lane *lane,
 
 	/* What it said last may still be unread, and names its memory. */
 	if (lane->local)
-		(void) fi_cq_read(lane->cq, NULL, 0);
+		(void) fab_lane_read(lane, NULL, 0);
 	if (lane->places)
 		place = fab_places_find(lane->places,
 					(const char *) address->bytes);
@@ -536,6 +509,39 @@ void fab_lane_address_remove(struct fab_lane *lane,
 {
 	if (--address->references == 0 && !lane_address_stays(lane, address))
 		lane_address_free(lane, address);
+}
+
+static int lane_is_named(const struct fab_lane *lane, const char *name)
+{
+	const struct fab_link *link;
+
+	for (link = lane->addresses.next; link != &lane->addresses;
+	     link = link->next) {
+		const struct fab_lane_address *entry =
+			FAB_ENTRY(link, struct fab_lane_address, link);
+
+		if (!strcmp(fab_place_name((const char *) entry->bytes), name))
+			return 1;
+	}
+	return 0;
+}
+
+void fab_lane_tidy(struct fab_lane *lane)
+{
+	char name[FAB_PLACE_NAME_BYTES];
+	struct fab_place *place = NULL;
+	fi_addr_t address;
+
+	if (lane->newcomers < NEWCOMERS_A_LOOK)
+		return;
+	lane->newcomers = 0;
+	while ((place = fab_places_gone(lane->places, place, name))) {
+		if (lane_is_named(lane, name) ||
+		    fi_av_insert(lane->av, name, 1, &address, 0, NULL) != 1)
+			continue;
+		fi_av_remove(lane->av, &address, 1, 0);
+		fab_places_leave(place);
+	}
 }
 
 void fab_lane_speak(struct fab_lane *lane,

@@ -47,7 +47,7 @@ struct fab_lane {
 	struct fab_link addresses;     /* struct fab_lane_address */
 	struct fab_local *local;       /* owned; NULL: memory is not shared */
 	struct fab_places *places;     /* owned; NULL: none, or not known */
-	uint32_t newcomers;            /* that places were made ready for */
+	uint32_t newcomers;            /* since fab_lane_tidy last looked */
 	uint32_t local_seen;           /* news of its neighbours, up to here */
 	uint32_t visiting;             /* visits that are not welcome yet */
 	struct fab_op word;            /* context of fab_lane_speak */
@@ -114,6 +114,12 @@ void fab_lane_speak(struct fab_lane *lane,
  * behind it is seen. So a lane that hears nothing speaks to itself. [worker] */
 int fab_lane_hears(struct fab_lane *lane, uint64_t now_ns,
 		   uint64_t patience_ns);
+/* fi_cq_read(3), as visits need it (local.h). [worker] */
+ssize_t fab_lane_read(struct fab_lane *lane, struct fi_cq_data_entry *entries,
+		      size_t count);
+/* Once in so many newcomers, give back the places of those that are gone and
+ * that the AV does not have: places.h, Q3. When the CQ is empty. [worker] */
+void fab_lane_tidy(struct fab_lane *lane);
 /* Remove addresses that nobody uses any more: those whose visit is over, or
  * all. */
 void fab_lane_purge(struct fab_lane *lane, int all);

@@ -21,6 +21,8 @@
  * X3 nothing is posted on a visit before it is FAB_VISIT_WELCOME.
  * X4 an address once visited stays in the AV, used or not, until the host or
  *    the visitor closes: names are exchanged once.
+ * X5 a visitor that was greeted speaks before its CQ is read again, by whom and
+ *    for what purpose ever.
  * libfabric keeps this state once a process; so must we: the list is the one
  * global of the engine, behind a mutex. */
 #ifndef FAB_LOCAL_H
@@ -61,7 +63,8 @@ void fab_visit_end(struct fab_visit *visit);
  * has changed since the last time. [worker] */
 void fab_local_welcome(struct fab_local *local, struct fab_lane *lane);
 
-/* fi_cq_read(3) for a lane with visits that are not yet welcome. [worker] */
+/* fi_cq_read(3) for a lane with visits that are not yet welcome (X5).
+ * [worker] */
 ssize_t fab_local_read(struct fab_lane *lane, struct fi_cq_data_entry *entries,
 		       size_t count);
 

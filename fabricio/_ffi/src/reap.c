@@ -321,12 +321,12 @@ uint32_t fab_reap_pass(struct fab_worker *worker, struct fab_lane *lane)
 	if (lane->unposted && fab_lane_post_kept(lane))
 		fab_worker_fail(worker, -FI_EOTHER, "fi_recv", NULL);
 	for (int batch = 0; batch < BATCHES && !worker->failed; batch++) {
-		ssize_t n = lane->visiting ?
-				    fab_local_read(lane, entries, BATCH) :
-				    fi_cq_read(lane->cq, entries, BATCH);
+		ssize_t n = fab_lane_read(lane, entries, BATCH);
 
-		if (n == -FI_EAGAIN)
+		if (n == -FI_EAGAIN) {
+			fab_lane_tidy(lane);
 			break;
+		}
 		if (n == -FI_EAVAIL) {
 			reap_error(worker, lane);
 			total++;
