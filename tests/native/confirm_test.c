@@ -1,4 +1,4 @@
-/* confirm.h on the target: C1 to C6, with frames and immediates by hand. */
+/* confirm.h on the target: C1 to C8, with frames and immediates by hand. */
 #include "fake_lane.h"
 
 #include <errno.h>
@@ -399,6 +399,50 @@ static void test_c5_keys(void)
 
 /* C1: one slot through all generations and on, counts before and after the
  * announcement in turn; immediates of the last generation are stale. */
+static void expect_outcome(struct target *target, uint64_t sequence,
+			   uint32_t generation, int32_t outcome)
+{
+	const struct fab_peer *peer =
+		fab_worker_peer(target->fake.worker, target->peer);
+
+	CHECK(peer);
+	CHECK(fab_confirm_outcome(&peer->arrivals, value(target, generation),
+				  sequence) == outcome);
+}
+
+/* C8: what the loop was told of, well or not, is over. */
+static void test_c8_outcomes(void)
+{
+	struct target target;
+
+	open_target(&target);
+	expect_outcome(&target, 60, 0, -FI_ECANCELED);
+	announce(&target, 60, 2, value(&target, 0), 0, FAB_ANNOUNCE_NOTIFY);
+	arrive(&target, value(&target, 0), 1);
+	expect_outcome(&target, 60, 0, -FI_ECANCELED);
+	arrive(&target, value(&target, 0), 1);
+	expect_outcome(&target, 60, 0, 0);
+	expect_outcome(&target, 61, 0, -FI_ECANCELED);
+	expect_outcome(&target, 60, 1, -FI_ECANCELED);
+
+	/* Given up, and not all that was posted has come. */
+	announce(&target, 61, 2, value(&target, 1), -FI_EIO,
+		 FAB_ANNOUNCE_NOTIFY);
+	arrive(&target, value(&target, 1), 1);
+	expect_outcome(&target, 61, 1, 0);
+	arrive(&target, value(&target, 1), 1);
+	expect_outcome(&target, 61, 1, 0);
+
+	/* Refused. */
+	announce_key(&target, 66, 77, FAB_ACCESS_REMOTE_WRITE, 0);
+	expect_outcome(&target, 66, 2, -FI_ENOKEY);
+
+	/* Forgotten. */
+	announce(&target, 63, 2, value(&target, 3), 0, FAB_ANNOUNCE_RESTART);
+	expect_outcome(&target, 63, 3, -FI_ECANCELED);
+	fake_close(&target.fake);
+}
+
 static void test_c1_generations(void)
 {
 	struct target target;
@@ -494,6 +538,7 @@ int main(void)
 	test_c6_counted_abort();
 	test_c6_abort_after_the_announcement();
 	test_c6_uncounted_abort();
+	test_c8_outcomes();
 	test_c1_generations();
 	test_stale_peers();
 	test_high_slot();

@@ -220,6 +220,35 @@ static void test_doomed(void)
 	world_close(&world);
 }
 
+/* C8: a part that was cancelled tells the target, whose answer is lost with its
+ * path. It asks on another path, and the target's loop is told no more of it. */
+static void test_told_once(void)
+{
+	struct fab_completion done, arrived;
+	struct fab_transfer *transfer;
+	struct world world;
+
+	world_open(&world, 3);
+	CHECK(!sim.fail(WORKERS, "send", 0, FI_EHOSTUNREACH, 0));
+	transfer = world_start(&world,
+			       FAB_TRANSFER_CONFIRM | FAB_TRANSFER_NOTIFY, 7);
+	CHECK(!fab_transfer_cancel(world.a.engine, transfer));
+	world_await(&world, &world.a, FAB_TRANSFER_DONE, &done);
+	CHECK(done.status == -FI_ECANCELED && done.quiet);
+	fab_error_free(done.error);
+	CHECK(!fab_transfer_release(world.a.engine, transfer));
+	world_await(&world, &world.b, FAB_TRANSFER_ARRIVED, &arrived);
+	CHECK(arrived.status == -FI_ECANCELED && arrived.sequence == 7);
+	transfer = world_start(&world,
+			       FAB_TRANSFER_CONFIRM | FAB_TRANSFER_NOTIFY, 8);
+	world_await(&world, &world.a, FAB_TRANSFER_DONE, &done);
+	CHECK(done.status == 0);
+	CHECK(!fab_transfer_release(world.a.engine, transfer));
+	world_await(&world, &world.b, FAB_TRANSFER_ARRIVED, &arrived);
+	CHECK(arrived.status == 0 && arrived.sequence == 8);
+	world_close(&world);
+}
+
 static void expect_path(struct world *world, const struct side *side,
 			uint32_t path)
 {
@@ -272,6 +301,7 @@ int main(void)
 	fi_freeinfo(sim_info(0));
 	test_all();
 	test_doomed();
+	test_told_once();
 	for (uint64_t seed = 1; seed <= ROUNDS; seed++)
 		test_random(seed);
 	return 0;

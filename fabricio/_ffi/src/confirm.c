@@ -316,30 +316,33 @@ void fab_confirm_confirmed(struct fab_worker *worker, struct fab_peer *peer,
 	fab_part_confirmed(worker, part, confirm->status, confirm->counted);
 }
 
-int fab_confirm_had_arrived(const struct fab_arrivals *arrivals,
+int32_t fab_confirm_outcome(const struct fab_arrivals *arrivals,
 			    uint32_t immediate, uint64_t sequence)
 {
 	uint32_t slot = fab_immediate_slot(immediate);
 	const struct fab_arrival *arrival;
 
 	if (slot >= arrivals->capacity)
-		return 0;
+		return -FI_ECANCELED;
 	arrival = &arrivals->slots[slot];
-	return arrival->generation == fab_immediate_generation(immediate) &&
-	       arrival->sequence == sequence && !arrival->open &&
-	       !arrival->refusal && !arrival->status;
+	if (arrival->generation != fab_immediate_generation(immediate) ||
+	    arrival->sequence != sequence)
+		return -FI_ECANCELED;
+	if (arrival->known && arrival->status)
+		return 0;
+	return arrival->open ? -FI_ECANCELED : arrival->refusal;
 }
 
 void fab_confirm_answer(struct fab_worker *worker, struct fab_peer *peer,
-			uint32_t immediate, int had_arrived)
+			uint32_t immediate, int32_t outcome)
 {
 	struct fab_arrival *arrival = arrival_open(&peer->arrivals, immediate);
 
 	if (!arrival || !arrival->asked)
 		return; /* the source gave up meanwhile */
 	arrival->open = arrival->asked = 0;
-	arrival->refusal = had_arrived ? 0 : -FI_ECANCELED;
-	confirm_send(worker, peer, arrival, immediate, arrival->refusal);
+	arrival->refusal = outcome;
+	confirm_send(worker, peer, arrival, immediate, outcome);
 }
 
 void fab_confirm_prove(struct fab_worker *worker, struct fab_peer *peer,

@@ -25,7 +25,8 @@
  *    arrived before.
  * C8 the same for one that was announced on a path which has failed since: the
  *    target closes that path, so that its count there is the last word, and
- *    then answers on the new one (question.h). */
+ *    then answers on the new one (question.h). What it has told the loop there,
+ *    of a failure as well, is not told again. */
 #ifndef FAB_CONFIRM_H
 #define FAB_CONFIRM_H
 
@@ -113,13 +114,15 @@ void fab_confirm_announced(struct fab_worker *worker, struct fab_peer *peer,
 			   const struct fab_announce *announce);
 void fab_confirm_confirmed(struct fab_worker *worker, struct fab_peer *peer,
 			   const struct fab_confirm *confirm);
-/* Whether all had arrived under this value, which is closed for good. [worker] */
-int fab_confirm_had_arrived(const struct fab_arrivals *arrivals,
+/* What became of it under this value, which is closed for good: 0 if all had
+ * arrived, or the peer had said that it gave up; why this side refused it; or
+ * -FI_ECANCELED, of which nobody was told. [worker] */
+int32_t fab_confirm_outcome(const struct fab_arrivals *arrivals,
 			    uint32_t immediate, uint64_t sequence);
 
 /* Answer the announcement of a part that has moved (C8). [worker] */
 void fab_confirm_answer(struct fab_worker *worker, struct fab_peer *peer,
-			uint32_t immediate, int had_arrived);
+			uint32_t immediate, int32_t outcome);
 
 /* Answers only a key that is good: the announcement refuses the others. */
 void fab_confirm_prove(struct fab_worker *worker, struct fab_peer *peer,

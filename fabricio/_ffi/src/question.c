@@ -64,7 +64,7 @@ void fab_question_take(struct fab_worker *worker, struct fab_peer *peer,
 	if (question->answered) {
 		if (peer->state == FAB_PEER_ATTACHED)
 			fab_confirm_answer(worker, peer, question->immediate,
-					   question->had_arrived);
+					   question->outcome);
 		free(question);
 		return;
 	}
@@ -72,7 +72,7 @@ void fab_question_take(struct fab_worker *worker, struct fab_peer *peer,
 		      "the peer has lost its NICs there");
 	fab_peer_sever(worker, peer, &error); /* Q1 */
 	question->answered = 1;
-	question->had_arrived = (uint8_t) fab_confirm_had_arrived(
+	question->outcome = fab_confirm_outcome(
 		&peer->arrivals, question->from_immediate, question->sequence);
 	question_tell(worker, question);
 }

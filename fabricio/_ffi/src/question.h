@@ -28,8 +28,8 @@ struct fab_question {
 	uint32_t from_immediate;
 	uint32_t path; /* where it is answered */
 	uint32_t immediate;
-	uint8_t answered;
-	uint8_t had_arrived;
+	uint32_t answered;
+	int32_t outcome; /* fab_confirm_outcome */
 };
 
 /* 0, or -FI_ENOMEM. [worker] */
