@@ -223,6 +223,26 @@ static int count_gone(struct fab_places *places, char *name)
 	return count;
 }
 
+static void test_file(void)
+{
+	struct file first, second;
+	uint64_t number;
+
+	CHECK(!fab_place_file("places_test.nobody"));
+	CHECK(fab_place_is_gone("places_test.nobody", 0));
+	file_make(&first, "again");
+	number = fab_place_file(first.name);
+	CHECK(number && !fab_place_is_gone(first.name, 0));
+	CHECK(!fab_place_is_gone(first.name, number));
+	shm_unlink(first.name);
+	CHECK(fab_place_is_gone(first.name, number));
+	file_make(&second, "again"); /* the first is still mapped */
+	CHECK(!fab_place_is_gone(first.name, 0));
+	CHECK(fab_place_is_gone(first.name, number));
+	file_remove(&first);
+	file_remove(&second);
+}
+
 static void test_gone(void) /* Q3 */
 {
 	char gone[FAB_PLACE_NAME_BYTES] = "";
@@ -273,6 +293,7 @@ int main(void)
 	test_empty_file();
 	test_clear_one();
 	test_clear_unanswered();
+	test_file();
 	test_gone();
 	return 0;
 }

@@ -1,5 +1,6 @@
 #include "connections.h"
 
+#include "address.h"
 #include "engine.h"
 #include "lane.h"
 #include "peer.h"
@@ -63,7 +64,7 @@ static int host_is(const struct fab_place *a, const struct fab_place *b)
 static int peer_place(const struct fab_peer *peer, uint32_t lane,
 		      struct fab_place *place)
 {
-	const struct fab_lane_address *address = peer->addresses[lane];
+	const struct fab_address *address = peer->addresses[lane];
 
 	return address ?
 		       fab_place_read(place, address->bytes, address->length) :

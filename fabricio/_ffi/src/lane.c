@@ -1,5 +1,6 @@
 #include "lane.h"
 
+#include "address.h"
 #include "frame.h"
 #include "local.h"
 #include "places.h"
@@ -17,10 +18,6 @@
 
 /* Operation slots beyond the RMA limit, so that pages never starve frames. */
 #define FRAME_RESERVE 32u
-
-/* How many are let in before the next look for places of those that are gone:
- * 256 are taken if none is found. */
-#define NEWCOMERS_A_LOOK 32u
 
 static uint64_t smaller(uint64_t a, uint64_t b)
 {
@@ -330,7 +327,7 @@ void fab_lane_close_objects(struct fab_lane *lane)
 void fab_lane_close(struct fab_lane *lane)
 {
 	if (lane->self)
-		fab_lane_address_remove(lane, lane->self);
+		fab_address_release(lane, lane->self);
 	/* Peers have given back their addresses: guests have what is left. */
 	if (lane->local)
 		fab_local_retire(lane->local, lane);
@@ -383,175 +380,11 @@ int fab_lane_post_kept(struct fab_lane *lane)
 	return ret;
 }
 
-static struct fab_lane_address *
-lane_address_find(struct fab_lane *lane, const void *bytes, uint32_t length)
-{
-	struct fab_link *link;
-
-	for (link = lane->addresses.next; link != &lane->addresses;
-	     link = link->next) {
-		struct fab_lane_address *entry =
-			FAB_ENTRY(link, struct fab_lane_address, link);
-
-		if (entry->length == length &&
-		    !memcmp(entry->bytes, bytes, length))
-			return entry;
-	}
-	return NULL;
-}
-
-int fab_lane_guest_add(struct fab_lane *lane, const void *bytes,
-		       uint32_t length, struct fab_lane_address **address)
-{
-	struct fab_lane_address *entry = lane_address_find(lane, bytes, length);
-
-	if (entry) {
-		entry->references++;
-		*address = entry;
-		return 0;
-	}
-	entry = calloc(1, sizeof(*entry) + length);
-	if (!entry)
-		return -FI_ENOMEM;
-	memcpy(entry->bytes, bytes, length);
-	entry->length = length;
-	entry->references = 1;
-	if (lane->places) {
-		fab_places_sweep(lane->places);
-		lane->newcomers++;
-	}
-	if (fi_av_insert(lane->av, bytes, 1, &entry->address, 0, NULL) != 1) {
-		free(entry);
-		return lane->local ? -FI_ENOSPC : -FI_EINVAL;
-	}
-	fab_list_append(&lane->addresses, &entry->link);
-	*address = entry;
-	return 0;
-}
-
-int fab_lane_address_add(struct fab_lane *lane, const void *bytes,
-			 uint32_t length, struct fab_lane_address **address)
-{
-	struct fab_lane_address *entry = lane_address_find(lane, bytes, length);
-	struct fab_visit *visit = NULL;
-	int ret = 0;
-
-	if (lane->local && (!entry || !entry->visit))
-		ret = fab_visit_begin(lane->local, bytes, length, &visit);
-	if (ret)
-		return ret;
-	ret = fab_lane_guest_add(lane, bytes, length, &entry);
-	if (ret) {
-		if (visit)
-			fab_visit_end(visit);
-		return ret;
-	}
-	if (visit) {
-		entry->visit = visit;
-		lane->visiting++;
-	}
-	entry->foreign = lane->local && !entry->visit;
-	*address = entry;
-	return 0;
-}
-
-int fab_lane_address_check(const struct fab_lane_address *address)
-{
-	if (!address->visit)
-		return 0;
-	switch (fab_visit_state(address->visit)) {
-	case FAB_VISIT_WELCOME:
-		return 0;
-	case FAB_VISIT_OVER:
-		return -FI_ESHUTDOWN;
-	default:
-		return -FI_EAGAIN;
-	}
-}
-
 ssize_t fab_lane_read(struct fab_lane *lane, struct fi_cq_data_entry *entries,
 		      size_t count)
 {
 	return lane->visiting ? fab_local_read(lane, entries, count) :
 				fi_cq_read(lane->cq, entries, count);
-}
-
-static void lane_address_free(struct fab_lane *lane,
-			      struct fab_lane_address *address)
-{
-	struct fab_place *place = NULL;
-
-	/* What it said last may still be unread, and names its memory. */
-	if (lane->local)
-		(void) fab_lane_read(lane, NULL, 0);
-	if (lane->places)
-		place = fab_places_find(lane->places,
-					(const char *) address->bytes);
-	fi_av_remove(lane->av, &address->address, 1, 0);
-	fab_places_leave(place);
-	fab_list_remove(&address->link);
-	if (address->visit)
-		fab_visit_end(address->visit);
-	free(address);
-}
-
-/* Nobody uses it any more. */
-static int lane_address_stays(const struct fab_lane *lane,
-			      const struct fab_lane_address *address)
-{
-	if (address->visit) /* local.h, X4 */
-		return fab_visit_state(address->visit) != FAB_VISIT_OVER;
-	return address->foreign && !lane->places; /* places.h, Q1 */
-}
-
-void fab_lane_address_remove(struct fab_lane *lane,
-			     struct fab_lane_address *address)
-{
-	if (--address->references == 0 && !lane_address_stays(lane, address))
-		lane_address_free(lane, address);
-}
-
-static int lane_is_named(const struct fab_lane *lane, const char *name)
-{
-	const struct fab_link *link;
-
-	for (link = lane->addresses.next; link != &lane->addresses;
-	     link = link->next) {
-		const struct fab_lane_address *entry =
-			FAB_ENTRY(link, struct fab_lane_address, link);
-
-		if (!strcmp(fab_place_name((const char *) entry->bytes), name))
-			return 1;
-	}
-	return 0;
-}
-
-void fab_lane_tidy(struct fab_lane *lane)
-{
-	char name[FAB_PLACE_NAME_BYTES];
-	struct fab_place *place = NULL;
-	fi_addr_t address;
-
-	if (lane->newcomers < NEWCOMERS_A_LOOK)
-		return;
-	lane->newcomers = 0;
-	while ((place = fab_places_gone(lane->places, place, name))) {
-		if (lane_is_named(lane, name) ||
-		    fi_av_insert(lane->av, name, 1, &address, 0, NULL) != 1)
-			continue;
-		fi_av_remove(lane->av, &address, 1, 0);
-		fab_places_leave(place);
-	}
-}
-
-void fab_lane_speak(struct fab_lane *lane,
-		    const struct fab_lane_address *address)
-{
-	/* To somebody it does not know, the provider sends its name instead,
-	 * and says -FI_EAGAIN; else an empty frame goes, which is dropped. */
-	lane->word.kind = FAB_OP_WORD;
-	(void) fi_send(lane->ep, lane->frames, 0, lane->frames_desc,
-		       address->address, &lane->word);
 }
 
 int fab_lane_hears(struct fab_lane *lane, uint64_t now_ns, uint64_t patience_ns)
@@ -563,23 +396,8 @@ int fab_lane_hears(struct fab_lane *lane, uint64_t now_ns, uint64_t patience_ns)
 	if (!lane->asked_ns)
 		lane->asked_ns = now_ns;
 	if (!lane->self &&
-	    fab_lane_guest_add(lane, lane->address, length, &lane->self))
+	    fab_address_guest(lane, lane->address, length, &lane->self))
 		return 1; /* out of memory: it is not known */
-	fab_lane_speak(lane, lane->self);
+	fab_address_speak(lane, lane->self);
 	return now_ns - lane->asked_ns < patience_ns;
-}
-
-void fab_lane_purge(struct fab_lane *lane, int all)
-{
-	struct fab_link *link = lane->addresses.next, *next;
-
-	for (; link != &lane->addresses; link = next) {
-		struct fab_lane_address *address =
-			FAB_ENTRY(link, struct fab_lane_address, link);
-
-		next = link->next;
-		if (address->references == 0 &&
-		    (all || !lane_address_stays(lane, address)))
-			lane_address_free(lane, address);
-	}
 }

@@ -11,16 +11,7 @@
 #include <rdma/fabric.h>
 #include <rdma/fi_domain.h>
 
-/* A fabric address in the AV. Two endpoints with one process share it. */
-struct fab_lane_address {
-	struct fab_link link;
-	struct fab_visit *visit; /* owned; NULL: not of this process */
-	fi_addr_t address;
-	uint32_t references;
-	uint32_t foreign; /* shared with another process */
-	uint32_t length;  /* of bytes */
-	unsigned char bytes[];
-};
+struct fab_address;
 
 struct fab_lane {
 	struct fi_info *info; /* owned, as are the next six */
@@ -44,15 +35,16 @@ struct fab_lane {
 	struct fab_op_slab ops;
 	unsigned char **bounces; /* owned stack of free bounce buffers */
 	uint32_t bounce_count;
-	struct fab_link addresses;     /* struct fab_lane_address */
-	struct fab_local *local;       /* owned; NULL: memory is not shared */
-	struct fab_places *places;     /* owned; NULL: none, or not known */
-	uint32_t newcomers;            /* since fab_lane_tidy last looked */
-	uint32_t local_seen;           /* news of its neighbours, up to here */
-	uint32_t visiting;             /* visits that are not welcome yet */
-	struct fab_op word;            /* context of fab_lane_speak */
-	struct fab_lane_address *self; /* owned; NULL before it is needed */
-	uint64_t heard_ns;             /* when something last arrived */
+	struct fab_link addresses; /* struct fab_address */
+	struct fab_local *local;   /* owned; NULL: memory is not shared */
+	struct fab_places *places; /* owned; NULL: none, or not known */
+	uint32_t newcomers;        /* since we looked for places: address.h */
+	uint64_t looked_ns;  /* when we last looked for those that are gone */
+	uint32_t local_seen; /* news of its neighbours, up to here */
+	uint32_t visiting;   /* visits that are not welcome yet */
+	struct fab_op word;  /* context of fab_address_speak */
+	struct fab_address *self; /* owned; NULL before it is needed */
+	uint64_t heard_ns;        /* when something last arrived */
 	uint64_t asked_ns; /* when the lane last spoke to itself; 0: heard */
 	uint32_t address_bytes;
 	unsigned char address[256];
@@ -100,15 +92,6 @@ void fab_lane_set_adrift(struct fab_lane *lane, const struct fab_peer *peer,
 int fab_lane_post_receive(struct fab_lane *lane, struct fab_op *receive);
 int fab_lane_post_kept(struct fab_lane *lane);
 
-/* [worker] */
-int fab_lane_address_add(struct fab_lane *lane, const void *bytes,
-			 uint32_t length, struct fab_lane_address **address);
-/* For a visitor of this process; no visit is paid in return. */
-int fab_lane_guest_add(struct fab_lane *lane, const void *bytes,
-		       uint32_t length, struct fab_lane_address **address);
-/* Make the provider tell the address who we are. */
-void fab_lane_speak(struct fab_lane *lane,
-		    const struct fab_lane_address *address);
 /* Whether what is sent to the lane still arrives. A process that is killed in
  * the midst of sending keeps its place in the provider's queue, and nothing
  * behind it is seen. So a lane that hears nothing speaks to itself. [worker] */
@@ -117,15 +100,5 @@ int fab_lane_hears(struct fab_lane *lane, uint64_t now_ns,
 /* fi_cq_read(3), as visits need it (local.h). [worker] */
 ssize_t fab_lane_read(struct fab_lane *lane, struct fi_cq_data_entry *entries,
 		      size_t count);
-/* Once in so many newcomers, give back the places of those that are gone and
- * that the AV does not have: places.h, Q3. When the CQ is empty. [worker] */
-void fab_lane_tidy(struct fab_lane *lane);
-/* Remove addresses that nobody uses any more: those whose visit is over, or
- * all. */
-void fab_lane_purge(struct fab_lane *lane, int all);
-/* 0 if operations may be posted, -FI_EAGAIN not yet, -FI_ESHUTDOWN never. */
-int fab_lane_address_check(const struct fab_lane_address *address);
-void fab_lane_address_remove(struct fab_lane *lane,
-			     struct fab_lane_address *address);
 
 #endif

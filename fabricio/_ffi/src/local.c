@@ -1,5 +1,6 @@
 #include "local.h"
 
+#include "address.h"
 #include "lane.h"
 #include "list.h"
 
@@ -24,9 +25,9 @@ struct fab_visit {
 	struct fab_link host_link; /* in host->guests */
 	struct fab_local *visitor; /* both stay while users > 0 */
 	struct fab_local *host;
-	uint32_t left;                  /* the visitor is gone */
-	struct fab_lane_address *entry; /* the host's for the visitor */
-	_Atomic uint32_t state;         /* written under the mutex */
+	uint32_t left;             /* the visitor is gone */
+	struct fab_address *entry; /* the host's for the visitor */
+	_Atomic uint32_t state;    /* written under the mutex */
 };
 
 /* Any worker, under the mutex. */
@@ -159,13 +160,13 @@ static int visit_receive(struct fab_visit *visit, struct fab_lane *lane)
 	}
 	if (state != FAB_VISIT_WAITING)
 		return 0;
-	if (fab_lane_guest_add(lane, visit->visitor->address,
-			       visit->visitor->bytes, &visit->entry)) {
+	if (fab_address_guest(lane, visit->visitor->address,
+			      visit->visitor->bytes, &visit->entry)) {
 		visit_move(visit, FAB_VISIT_OVER);
 		return 0;
 	}
 	visit->visitor->users++;
-	fab_lane_speak(lane, visit->entry);
+	fab_address_speak(lane, visit->entry);
 	visit_move(visit, FAB_VISIT_GREETED);
 	return 0;
 }
@@ -173,7 +174,7 @@ static int visit_receive(struct fab_visit *visit, struct fab_lane *lane)
 static void visit_let_go(struct fab_visit *visit, struct fab_lane *lane)
 {
 	if (visit->entry) {
-		fab_lane_address_remove(lane, visit->entry);
+		fab_address_release(lane, visit->entry);
 		local_drop(visit->visitor);
 	}
 }
@@ -186,7 +187,7 @@ void fab_local_welcome(struct fab_local *local, struct fab_lane *lane)
 	if (now == lane->local_seen)
 		return;
 	lane->local_seen = now;
-	fab_lane_purge(lane, 0);
+	fab_addresses_purge(lane, 0);
 	fab_list_construct(&gone);
 	pthread_mutex_lock(&mutex);
 	for (link = local->guests.next; link != &local->guests; link = next) {
@@ -220,12 +221,12 @@ ssize_t fab_local_read(struct fab_lane *lane, struct fi_cq_data_entry *entries,
 	lane->visiting = 0;
 	for (link = lane->addresses.next; link != &lane->addresses;
 	     link = link->next) {
-		struct fab_lane_address *address =
-			FAB_ENTRY(link, struct fab_lane_address, link);
+		struct fab_address *address =
+			FAB_ENTRY(link, struct fab_address, link);
 		struct fab_visit *visit = address->visit;
 
 		if (visit && fab_visit_state(visit) == FAB_VISIT_GREETED) {
-			fab_lane_speak(lane, address);
+			fab_address_speak(lane, address);
 			visit_move(visit, FAB_VISIT_SPOKEN);
 		}
 		if (visit && fab_visit_state(visit) == FAB_VISIT_WAITING)
@@ -243,7 +244,7 @@ static void local_expel(struct fab_local *local, struct fab_lane *lane)
 	while (!fab_list_empty(&local->guests)) {
 		struct fab_visit *visit = FAB_ENTRY(
 			local->guests.next, struct fab_visit, host_link);
-		struct fab_lane_address *entry = visit->entry;
+		struct fab_address *entry = visit->entry;
 		struct fab_local *visitor = visit->visitor;
 		uint32_t left = visit->left;
 
@@ -252,7 +253,7 @@ static void local_expel(struct fab_local *local, struct fab_lane *lane)
 		visit_move(visit, FAB_VISIT_OVER);
 		pthread_mutex_unlock(&mutex);
 		if (entry) {
-			fab_lane_address_remove(lane, entry);
+			fab_address_release(lane, entry);
 			local_drop(visitor);
 		}
 		if (left)
@@ -271,7 +272,7 @@ void fab_local_retire(struct fab_local *local, struct fab_lane *lane)
 	local->closing = 1;
 	pthread_mutex_unlock(&mutex);
 	local_expel(local, lane);
-	fab_lane_purge(lane, 1); /* X2 */
+	fab_addresses_purge(lane, 1); /* X2 */
 	pthread_mutex_lock(&mutex);
 	/* Without memory to park, the objects leak: better than a crash. */
 	parked = local->users != 0;

@@ -22,7 +22,7 @@ enum fab_op_kind {
 	FAB_OP_RECEIVE = 1,
 	FAB_OP_FRAME = 2,
 	FAB_OP_RMA = 3,
-	FAB_OP_WORD = 4, /* of fab_lane_speak; in no slab */
+	FAB_OP_WORD = 4, /* of fab_address_speak; in no slab */
 	FAB_OP_BURIED = 5,
 };
 

@@ -1,5 +1,6 @@
 #include "peer.h"
 
+#include "address.h"
 #include "connections.h"
 #include "lane.h"
 #include "part.h"
@@ -80,8 +81,8 @@ void fab_peer_forget(struct fab_worker *worker, struct fab_peer *peer)
 {
 	for (uint32_t i = 0; i < worker->lane_count; i++) {
 		if (peer->addresses[i])
-			fab_lane_address_remove(&worker->lanes[i],
-						peer->addresses[i]);
+			fab_address_release(&worker->lanes[i],
+					    peer->addresses[i]);
 		peer->addresses[i] = NULL;
 	}
 }
@@ -121,8 +122,8 @@ static int peer_insert(struct fab_worker *worker, struct fab_peer *peer,
 		bytes = spec->address_bytes;
 		if (lane->info->addr_format == FI_ADDR_STR)
 			bytes = (uint32_t) strlen((const char *) address) + 1;
-		ret = fab_lane_address_add(lane, address, bytes,
-					   &peer->addresses[i]);
+		ret = fab_address_add(lane, address, bytes,
+				      &peer->addresses[i]);
 		if (ret)
 			return fab_error_set(error, ret, "fi_av_insert", 0,
 					     NULL);

@@ -23,7 +23,7 @@
 
 #include <stdatomic.h>
 
-struct fab_lane_address;
+struct fab_address;
 struct fab_part;
 struct fab_worker;
 
@@ -58,8 +58,8 @@ struct fab_peer {
 	struct fab_link settling; /* transfers with nothing left to post */
 	struct fab_departures departures;
 	struct fab_arrivals arrivals;
-	struct fab_lane_address **addresses; /* owned array, one a lane */
-	struct fab_peer_socket *sockets;     /* owned array, connections.h */
+	struct fab_address **addresses;  /* owned array, one a lane */
+	struct fab_peer_socket *sockets; /* owned array, connections.h */
 	uint32_t socket_count;
 	uint32_t silent;        /* broken since nothing is heard, not cut yet */
 	uint64_t found;         /* bit mask: lanes with a socket of its */

@@ -158,16 +158,29 @@ struct fab_place *fab_places_find(struct fab_places *places, const char *name)
 	return NULL;
 }
 
-/* The provider calls an endpoint's file by the process, first of all. */
-static int is_gone(const char *name)
+uint64_t fab_place_file(const char *name)
 {
-	long process = strtol(name, NULL, 10);
 	int fd = shm_open(name, O_RDONLY | O_CLOEXEC, 0);
+	struct stat status = {0};
 
 	if (fd < 0)
-		return errno == ENOENT;
+		return 0;
+	if (fstat(fd, &status))
+		status.st_ino = 0;
 	close(fd);
-	return process > 0 && kill((pid_t) process, 0) && errno == ESRCH;
+	return status.st_ino;
+}
+
+int fab_place_is_gone(const char *name, uint64_t file)
+{
+	/* The provider calls an endpoint by its process, first of all. */
+	long process = strtol(name, NULL, 10);
+	uint64_t found = fab_place_file(name);
+
+	if (!found)
+		return errno == ENOENT;
+	return (file && found != file) ||
+	       (process > 0 && kill((pid_t) process, 0) && errno == ESRCH);
 }
 
 struct fab_place *fab_places_gone(struct fab_places *places,
@@ -180,7 +193,8 @@ struct fab_place *fab_places_gone(struct fab_places *places,
 		;
 	for (; i < PLACE_COUNT; i++) {
 		struct fab_place *found = place_at(places, i);
-		int missed = place_read_name(found, name) && is_gone(name);
+		int missed = place_read_name(found, name) &&
+			     fab_place_is_gone(name, 0);
 		int again = missed && places->missed[i];
 
 		places->missed[i] = (uint8_t) missed;

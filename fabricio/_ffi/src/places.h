@@ -9,13 +9,12 @@
  * its memory is not mapped yet: the next post to it crashes the process.
  * libfabric has no call that mends it, and the memory is our endpoint's. So we
  * mark the place of an address that we remove, and clear what is marked before
- * we insert another: a neighbour may write to its place until it has read the
- * last that we sent.
+ * we insert another.
  *
- * Also, a neighbour that posts to us when we have removed it, or before we have
- * inserted it, takes a place by that, and has it until the AV is closed, unless
- * it is inserted and removed. With 256 taken, the provider gives somebody's to
- * the next that posts. So we look for those whose endpoint is gone.
+ * Also, a neighbour that posts to us before we have inserted it takes a place by
+ * that, and has it until the AV is closed, unless it is inserted and removed.
+ * With 256 taken, the provider gives somebody's to the next that posts. So we
+ * look for those whose endpoint is gone.
  *
  * Q1 nothing is written unless the file is just what the versions that we know
  *    make: version, name, sizes, and 256 places in the state of a new endpoint.
@@ -30,6 +29,8 @@
 #ifndef FAB_PLACES_H
 #define FAB_PLACES_H
 
+#include <stdint.h>
+
 #define FAB_PLACE_NAME_BYTES 256
 
 struct fab_places;
@@ -37,6 +38,11 @@ struct fab_place;
 
 /* What the provider calls an address: its name, within a URI. */
 const char *fab_place_name(const char *address);
+/* The number of the file that has this name now; 0 if there is none. */
+uint64_t fab_place_file(const char *name);
+/* Whether the endpoint of this name has no file any more, or not this one (0:
+ * any), or no process. */
+int fab_place_is_gone(const char *name, uint64_t file);
 
 /* Those of the endpoint with this name, which was just enabled; NULL if its
  * memory is not as we know it. [worker] */

@@ -1,4 +1,5 @@
 /* Posting: frames before pages, one quantum of a transfer in turn. */
+#include "address.h"
 #include "frame.h"
 #include "lane.h"
 #include "part.h"
@@ -22,7 +23,7 @@ static int post_check(const struct fab_peer *peer, uint32_t number)
 {
 	if (peer->down >> number & 1)
 		return -FI_ESHUTDOWN;
-	return fab_lane_address_check(peer->addresses[number]);
+	return fab_address_check(peer->addresses[number]);
 }
 
 /* The lane that frames take: the first that has not failed. */

@@ -1,4 +1,5 @@
 /* Reading completion queues: what came of operations, and what arrived. */
+#include "address.h"
 #include "confirm.h"
 #include "connections.h"
 #include "frame.h"
@@ -117,7 +118,7 @@ static void reap_frame(struct fab_worker *worker, const unsigned char *data,
 	struct fab_peer *peer;
 
 	if (bytes == 0)
-		return; /* a word: fab_lane_speak */
+		return; /* a word: fab_address_speak */
 	fab_worker_count(&worker->statistics.frames_received, 1);
 	if (bytes < sizeof(header)) {
 		fab_worker_count(&worker->statistics.malformed_frames, 1);
@@ -324,7 +325,7 @@ uint32_t fab_reap_pass(struct fab_worker *worker, struct fab_lane *lane)
 		ssize_t n = fab_lane_read(lane, entries, BATCH);
 
 		if (n == -FI_EAGAIN) {
-			fab_lane_tidy(lane);
+			fab_addresses_tidy(lane, worker->now_ns);
 			break;
 		}
 		if (n == -FI_EAVAIL) {
