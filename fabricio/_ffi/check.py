@@ -215,7 +215,7 @@ def _cure(number: int, call: str) -> str:
             "more than all that is registered, the buffers of each Fabric included"
         )
     if number == errno.ENOSPC and call == "fi_av_insert":
-        return "shm knows 256 peers at most: close endpoints, or open another Fabric"
+        return "shm knows 256 peers at most that exist: end some, or open another Fabric"
     return _CURES.get(number, "")
 
 
